@@ -1,0 +1,1 @@
+//! The `.smolmachine` container format: reader, writer, verifier. FORMAT.md is normative.

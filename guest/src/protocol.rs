@@ -1,0 +1,209 @@
+//! What host and agent say to each other over one vsock stream.
+//!
+//! A stream is a sequence of frames: one byte of kind, four bytes of length (little-endian), the
+//! payload. Control payloads are JSON; data payloads are bytes. The host speaks first:
+//!
+//! 1. `Hello`, always, written by the runner itself on every stream it opens to [`AGENT_PORT`], so
+//!    that no answer can precede the renewal of clock and random numbers after a restore.
+//! 2. `Request`, one a stream.
+//! 3. What the request calls for: an exec streams `Stdin`, `Stdout`, `Stderr`, `Resize`, `Signal`
+//!    and ends with one `Exit`; everything else is answered with one `Done` or `Failed`.
+//!
+//! Either side may see the other vanish at any frame; the agent then kills what the stream started.
+
+use serde::{Deserialize, Serialize};
+use std::io::{self, Read, Write};
+
+/// The vsock port on which the agent listens.
+pub const AGENT_PORT: u32 = 1024;
+
+/// The longest payload of one frame, in bytes. A longer one ends the stream.
+pub const MAX_PAYLOAD: u32 = 1 << 20;
+
+/// The kind of a frame, its first byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// [`Hello`] as JSON, host to guest.
+    Hello = 0,
+    /// [`Request`] as JSON, host to guest.
+    Request = 1,
+    /// Bytes for the command's standard input; an empty payload closes it.
+    Stdin = 2,
+    /// Bytes of the command's standard output.
+    Stdout = 3,
+    /// Bytes of the command's standard error.
+    Stderr = 4,
+    /// [`WindowSize`] as JSON, host to guest.
+    Resize = 5,
+    /// [`Signal`] as JSON, host to guest: sent to the command's process group.
+    Signal = 6,
+    /// [`Exit`] as JSON, guest to host; the last frame of an exec.
+    Exit = 7,
+    /// The request was carried out; empty.
+    Done = 8,
+    /// [`Failure`] as JSON: the request could not be carried out.
+    Failed = 9,
+}
+
+impl Kind {
+    fn decode(byte: u8) -> io::Result<Self> {
+        Ok(match byte {
+            0 => Self::Hello,
+            1 => Self::Request,
+            2 => Self::Stdin,
+            3 => Self::Stdout,
+            4 => Self::Stderr,
+            5 => Self::Resize,
+            6 => Self::Signal,
+            7 => Self::Exit,
+            8 => Self::Done,
+            9 => Self::Failed,
+            other => return Err(invalid(format!("frame of unknown kind {other}"))),
+        })
+    }
+}
+
+/// Opens every stream. The agent acts on it when `generation` is new to it, before it reads on.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Hello {
+    /// Random, drawn once by every runner process: tells a restore from the machine it came from.
+    pub generation: u64,
+    /// The host's wall clock, nanoseconds since 1970.
+    pub realtime_ns: u64,
+    /// 64 bytes of the host's random numbers, in hexadecimal.
+    pub entropy: String,
+}
+
+/// What the host asks for.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Request {
+    /// Answers `Done`: the machine is up and its root disk is mounted.
+    Ping,
+    /// Runs a command.
+    Exec(Exec),
+    /// Readies the machine for a snapshot: syncs, trims caches, and answers `Done` when idle.
+    Quiesce,
+    /// Ends all processes, unmounts, and switches the machine off; answers `Done` first.
+    PowerOff,
+}
+
+/// A command to run inside the machine.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Exec {
+    /// Program and arguments; the program is looked up in `PATH` of `env`. Never empty.
+    pub argv: Vec<String>,
+    /// `K=V` pairs, the whole environment. `PATH` and `HOME` are added where missing.
+    pub env: Vec<String>,
+    /// Working folder inside the machine; `/` where absent. Made if it does not exist.
+    pub workdir: Option<String>,
+    /// `name`, `uid`, `name:group` or `uid:gid`, looked up in the machine's own passwd and group.
+    pub user: Option<String>,
+    /// Give the command a terminal of this size: then there is no separate stderr.
+    pub terminal: Option<WindowSize>,
+    /// The value of `TERM` for a terminal.
+    pub term: Option<String>,
+}
+
+/// Size of a terminal in characters.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct WindowSize {
+    /// Rows.
+    pub rows: u16,
+    /// Columns.
+    pub columns: u16,
+}
+
+/// A signal for the command.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Signal {
+    /// Linux signal number, 1 to 64.
+    pub number: i32,
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Exit {
+    /// It returned this status, 0 to 255.
+    Code(u8),
+    /// This signal ended it.
+    Signal(i32),
+}
+
+/// Why a request could not be carried out.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Failure {
+    /// What failed and why, one sentence.
+    pub message: String,
+    /// 127 when a command was not found, 126 when it could not be run, as shells have it; 0 otherwise.
+    pub exit_code: u8,
+}
+
+/// One frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// What the payload is.
+    pub kind: Kind,
+    /// At most [`MAX_PAYLOAD`] bytes.
+    pub payload: Vec<u8>,
+}
+
+impl Frame {
+    /// A frame whose payload is `value` as JSON.
+    pub fn json<T: Serialize>(kind: Kind, value: &T) -> Self {
+        // The types above hold nothing that JSON cannot express, so this does not fail.
+        Self { kind, payload: serde_json::to_vec(value).unwrap_or_default() }
+    }
+
+    /// Reads the next frame, or `None` where the stream ends between frames.
+    ///
+    /// # Errors
+    /// The stream's own; `InvalidData` for an unknown kind or a payload over [`MAX_PAYLOAD`];
+    /// `UnexpectedEof` where it ends inside a frame.
+    pub fn read(from: &mut impl Read) -> io::Result<Option<Self>> {
+        let mut head = [0; 5];
+        loop {
+            match from.read(&mut head[..1]) {
+                Ok(0) => return Ok(None),
+                Ok(_) => break,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        from.read_exact(&mut head[1..])?;
+        let kind = Kind::decode(head[0])?;
+        let len = u32::from_le_bytes([head[1], head[2], head[3], head[4]]);
+        if len > MAX_PAYLOAD {
+            return Err(invalid(format!("frame of {len} bytes; at most {MAX_PAYLOAD} are allowed")));
+        }
+        let mut payload = vec![0; len as usize];
+        from.read_exact(&mut payload)?;
+        Ok(Some(Self { kind, payload }))
+    }
+
+    /// Writes the frame in one call where the stream takes it.
+    ///
+    /// # Errors
+    /// The stream's own.
+    pub fn write(&self, to: &mut impl Write) -> io::Result<()> {
+        let mut bytes = Vec::with_capacity(5 + self.payload.len());
+        bytes.push(self.kind as u8);
+        bytes.extend_from_slice(&(self.payload.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&self.payload);
+        to.write_all(&bytes)
+    }
+
+    /// The payload, decoded from JSON.
+    ///
+    /// # Errors
+    /// `InvalidData`, saying what does not fit.
+    pub fn decode<'a, T: Deserialize<'a>>(&'a self) -> io::Result<T> {
+        serde_json::from_slice(&self.payload).map_err(|e| invalid(format!("{:?} frame: {e}", self.kind)))
+    }
+}
+
+fn invalid(message: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, message)
+}

@@ -1,0 +1,6 @@
+//! The virtual machine monitor: a library and, in `src/bin`, a small static binary around it.
+//!
+//! [`control`] is what a parent process says to a runner process; `client` starts one.
+
+pub mod control;
+pub mod devices;

@@ -1,0 +1,1 @@
+//! The `smolpack` command line as a library: one module a verb.
