@@ -1,1 +1,3 @@
 //! The `smolpack` command line as a library: one module a verb.
+
+pub mod embedded;

@@ -1,1 +1,5 @@
-fn main(){}
+//! The `smolpack` program.
+
+fn main() {
+    println!("{} {}", smolpack::embedded::GUEST.len(), smolpack::embedded::RUNNER.len());
+}
