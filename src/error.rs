@@ -1,0 +1,78 @@
+//! Errors at the edge: a message, a hint, and the exit status they stand for.
+
+use std::fmt::Write as _;
+
+/// Exit status for bad input: a wrong flag, Smolfile, image or artifact.
+pub const BAD_INPUT: u8 = 2;
+
+/// Exit status for everything else that went wrong.
+pub const FAILED: u8 = 1;
+
+/// Exit status of `boot` for its own failures, so that they differ from the command's.
+pub const BOOT_FAILED: u8 = 125;
+
+/// What a verb failed with.
+#[derive(Debug)]
+pub struct CliError {
+    /// What failed, on what, and why. May span lines where it shows a place in a file.
+    pub message: String,
+    /// What to do next.
+    pub hint: Option<String>,
+    /// The process's exit status.
+    pub code: u8,
+}
+
+impl CliError {
+    /// Something outside the input failed.
+    pub fn failed(message: impl Into<String>) -> Self {
+        Self { message: message.into(), hint: None, code: FAILED }
+    }
+
+    /// The input is wrong.
+    pub fn bad_input(message: impl Into<String>) -> Self {
+        Self { message: message.into(), hint: None, code: BAD_INPUT }
+    }
+
+    /// Adds what to do next.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Replaces the exit status.
+    #[must_use]
+    pub fn code(mut self, code: u8) -> Self {
+        self.code = code;
+        self
+    }
+}
+
+/// An error and all its causes in one line, each said once.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let said = cause.to_string();
+        if !text.contains(&said) {
+            let _ = write!(text, ": {said}");
+        }
+        source = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("outer")]
+    struct Outer(#[source] std::io::Error);
+
+    #[test]
+    fn a_chain_says_each_cause_once() {
+        assert_eq!(chain(&Outer(std::io::Error::other("inner"))), "outer: inner");
+        assert_eq!(chain(&Outer(std::io::Error::other("outer"))), "outer");
+    }
+}
