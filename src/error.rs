@@ -1,6 +1,8 @@
 //! Errors at the edge: a message, a hint, and the exit status they stand for.
 
+use smolpack_format::{Class, FormatError};
 use std::fmt::Write as _;
+use std::path::Path;
 
 /// Exit status for bad input: a wrong flag, Smolfile, image or artifact.
 pub const BAD_INPUT: u8 = 2;
@@ -45,6 +47,20 @@ impl CliError {
     pub fn code(mut self, code: u8) -> Self {
         self.code = code;
         self
+    }
+}
+
+impl CliError {
+    /// An artifact cannot be read.
+    #[must_use]
+    pub fn artifact(path: &Path, error: &FormatError) -> Self {
+        let message = format!("{}: {}", path.display(), chain(error));
+        match error.class() {
+            Class::Io | Class::Usage => Self::failed(message),
+            Class::Unsupported => Self::bad_input(message).hint("read it with a newer smolpack"),
+            Class::Corrupt => Self::bad_input(message).hint("get the file anew, or build it again"),
+            Class::NotSmolmachine => Self::bad_input(message),
+        }
     }
 }
 

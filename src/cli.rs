@@ -1,0 +1,81 @@
+//! The command line's shape; each verb's arguments stand beside its code.
+
+use crate::error::{BOOT_FAILED, CliError};
+use crate::output::{Output, Verbosity};
+use crate::{boot, build, completion, doctor, inspect, kernel, verify};
+use clap::{Args, Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Builds machine images and restores them as microVMs, from one file.
+///
+/// Exit status: 0 success, 1 failure, 2 bad input. `boot` passes the command's own status and uses
+/// 125 for its own failures.
+#[derive(Debug, Parser)]
+#[command(name = "smolpack", version, max_term_width = 100)]
+pub struct Cli {
+    #[command(flatten)]
+    common: Common,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Args)]
+struct Common {
+    /// Print data as one line of JSON
+    #[arg(long, global = true)]
+    json: bool,
+    /// Say nothing but errors
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    quiet: bool,
+    /// Say what was chosen and how long it took
+    #[arg(short, long, global = true)]
+    verbose: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Build(build::BuildArgs),
+    Boot(boot::BootArgs),
+    Inspect(inspect::InspectArgs),
+    Verify(verify::VerifyArgs),
+    #[command(subcommand)]
+    Kernel(kernel::KernelVerb),
+    /// Say what this host can do, and what mends what it cannot
+    Doctor,
+    Completion(completion::CompletionArgs),
+}
+
+/// Parses the arguments, runs the verb, and gives the exit status.
+pub fn run() -> ExitCode {
+    let cli = Cli::parse();
+    let verbosity = match (cli.common.quiet, cli.common.verbose) {
+        (true, _) => Verbosity::Quiet,
+        (_, true) => Verbosity::Verbose,
+        _ => Verbosity::Normal,
+    };
+    let out = &mut Output::new(cli.common.json, verbosity);
+    let done = match cli.verb {
+        Verb::Build(args) => build::build(&args, out).map(|()| 0),
+        Verb::Boot(args) => boot::boot(&args, out).map_err(|e| e.code(BOOT_FAILED)),
+        Verb::Inspect(args) => inspect::inspect(&args, out).map(|()| 0),
+        Verb::Verify(args) => verify::verify(&args, out).map(|()| 0),
+        Verb::Kernel(verb) => kernel::kernel(&verb, out).map(|()| 0),
+        Verb::Doctor => doctor::doctor(out).map(|()| 0),
+        Verb::Completion(args) => completion::completion(&args).map(|()| 0),
+    };
+    ExitCode::from(done.unwrap_or_else(|e: CliError| {
+        out.error(&e);
+        e.code
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+}
