@@ -4,6 +4,8 @@
 //! [`tree::Tree`]; `ext4` lays the tree down through a [`sink::BlockSink`]; `kernel` keeps guest
 //! kernels and makes initrds; `build` ties these to the runner and the container format.
 
+pub mod debian;
+pub mod kernel;
 pub mod progress;
 pub mod sink;
 pub mod tree;

@@ -1,0 +1,70 @@
+//! One stream from the host, from its `Hello` to its last frame.
+
+use std::fs;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use super::exec::{Sender, exec};
+use super::hello::Generation;
+use super::{Reaper, power};
+use crate::protocol::{Failure, Frame, Hello, Kind, Request};
+
+/// Answers one stream. `generation` and `reaper` are the agent's, shared by all streams.
+///
+/// # Errors
+/// Where the stream breaks or the host says what it must not; whatever the stream started has ended.
+pub fn serve(mut stream: UnixStream, generation: &Generation, reaper: &Reaper) -> io::Result<()> {
+    let hello: Hello = expect(&mut stream, Kind::Hello)?.decode()?;
+    let sender = Sender::new(stream.try_clone()?);
+    if let Err(e) = generation.renew(&hello) {
+        return sender.send(&failed(format!("cannot renew clock and random numbers: {e}")));
+    }
+    let request: Request = expect(&mut stream, Kind::Request)?.decode()?;
+    match request {
+        Request::Ping => sender.send(&done()),
+        Request::Quiesce => sender.send(&quiesce().map_or_else(failed, |()| done())),
+        Request::PowerOff => {
+            // A host that is gone already wants it all the same.
+            let _ = sender.send(&done());
+            power::off()
+        }
+        Request::Exec(request) => match exec(&request, stream, &sender, reaper) {
+            Ok(exit) => sender.send(&Frame::json(Kind::Exit, &exit)),
+            Err(failure) => sender.send(&Frame::json(Kind::Failed, &failure)),
+        },
+    }
+}
+
+fn expect(stream: &mut UnixStream, kind: Kind) -> io::Result<Frame> {
+    let frame = Frame::read(stream)?.ok_or(io::ErrorKind::UnexpectedEof)?;
+    if frame.kind == kind {
+        return Ok(frame);
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidData, format!("{:?} frame where {kind:?} belongs", frame.kind)))
+}
+
+fn done() -> Frame {
+    Frame { kind: Kind::Done, payload: Vec::new() }
+}
+
+fn failed(message: String) -> Frame {
+    Frame::json(Kind::Failed, &Failure { message, exit_code: 0 })
+}
+
+/// Writes everything to the disk and frees what the kernel can do without, so that a snapshot holds few
+/// pages and none that the disk does not know.
+fn quiesce() -> Result<(), String> {
+    rustix::fs::sync();
+    // Inodes and names stay: finding a command again would read the disk. 1 is the page cache.
+    for (file, text) in [("/proc/sys/vm/compact_memory", "1"), ("/proc/sys/vm/drop_caches", "1")] {
+        if let Err(e) = fs::write(file, text)
+            && e.kind() != io::ErrorKind::NotFound
+        {
+            return Err(format!("cannot write {file}: {e}"));
+        }
+    }
+    // The block layer's and the journal's timers run out meanwhile.
+    std::thread::sleep(Duration::from_millis(20));
+    Ok(())
+}
