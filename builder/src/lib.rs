@@ -4,8 +4,12 @@
 //! [`tree::Tree`]; `ext4` lays the tree down through a [`sink::BlockSink`]; `kernel` keeps guest
 //! kernels and makes initrds; `build` ties these to the runner and the container format.
 
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
 pub mod debian;
 pub mod kernel;
 pub mod progress;
 pub mod sink;
+pub mod smolfile;
 pub mod tree;

@@ -130,7 +130,10 @@ impl Tree {
     #[must_use]
     pub fn new() -> Self {
         let meta = Metadata { mode: 0o755, ..Metadata::default() };
-        Self { nodes: vec![Node { meta, kind: Kind::Directory(BTreeMap::new()), layer: 0 }], sources: Vec::new() }
+        Self {
+            nodes: vec![Node { meta, kind: Kind::Directory(BTreeMap::new()), layer: 0 }],
+            sources: Vec::new(),
+        }
     }
 
     /// Adds a node that no folder names yet.

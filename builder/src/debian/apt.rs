@@ -253,7 +253,8 @@ fn run_with(command: &mut Command, on_line: &mut dyn FnMut(&str)) -> Result<(), 
     // Both are read at once, or a full pipe would stop apt.
     let said = std::thread::scope(|scope| {
         let said = scope.spawn(|| stderr.map(read_lossy).unwrap_or_default());
-        for line in stdout.into_iter().flat_map(|out| BufReader::new(out).split(b'\n')).map_while(Result::ok) {
+        for line in stdout.into_iter().flat_map(|out| BufReader::new(out).split(b'\n')).map_while(Result::ok)
+        {
             on_line(&String::from_utf8_lossy(&line));
         }
         said.join().unwrap_or_default()
@@ -328,7 +329,8 @@ mod tests {
 
     #[test]
     fn no_network_says_what_apt_said() {
-        let (_dir, mut apt) = fake_apt("echo 'E: Could not connect' >&2; exit 100", "echo '  Depends: linux-image-1'");
+        let (_dir, mut apt) =
+            fake_apt("echo 'E: Could not connect' >&2; exit 100", "echo '  Depends: linux-image-1'");
         let err = apt.download_dependency("meta", "linux-image-", &mut Silent).unwrap_err();
         assert!(err.to_string().ends_with("failed: Could not connect"), "{err}");
     }

@@ -132,7 +132,9 @@ fn find_data(file: &mut File) -> Result<(String, u64), PackageError> {
         let (name, len) = member(file)?;
         at += AR_HEADER as u64;
         if at.checked_add(len).is_none_or(|member_end| member_end > end) {
-            return Err(PackageError::Malformed(format!("truncated: the member {name} reaches past the end")));
+            return Err(PackageError::Malformed(format!(
+                "truncated: the member {name} reaches past the end"
+            )));
         }
         if name.starts_with("data.tar") {
             return Ok((name, len));
@@ -170,7 +172,8 @@ fn spool(name: &str, mut member: impl Read, scratch: &Path) -> Result<File, Pack
     };
     let file = tempfile::tempfile_in(scratch).map_err(doing("making a temporary file"))?;
     let mut out = BufWriter::with_capacity(1 << 20, &file);
-    let len = io::copy(&mut (&mut plain).take(MAX_PLAIN + 1), &mut out).map_err(doing("unpacking its data"))?;
+    let len =
+        io::copy(&mut (&mut plain).take(MAX_PLAIN + 1), &mut out).map_err(doing("unpacking its data"))?;
     if len > MAX_PLAIN {
         return Err(PackageError::TooLarge("4 GiB"));
     }
@@ -198,7 +201,10 @@ fn index(data: &File) -> Result<BTreeMap<String, Entry>, PackageError> {
 }
 
 /// Path and place of a tar entry, if it is a regular file.
-fn regular_file<R: Read>(entry: &tar::Entry<'_, R>, end: u64) -> Result<Option<(String, Entry)>, PackageError> {
+fn regular_file<R: Read>(
+    entry: &tar::Entry<'_, R>,
+    end: u64,
+) -> Result<Option<(String, Entry)>, PackageError> {
     if !entry.header().entry_type().is_file() {
         return Ok(None);
     }

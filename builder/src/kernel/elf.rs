@@ -55,7 +55,8 @@ pub(crate) fn forget_sections(image: &mut [u8]) {
 }
 
 fn check_machine(head: &[u8]) -> Result<(), ImageFault> {
-    let cut = || ImageFault::Truncated { part: "the ELF header", need: HEADER as u64, have: head.len() as u64 };
+    let cut =
+        || ImageFault::Truncated { part: "the ELF header", need: HEADER as u64, have: head.len() as u64 };
     let machine = u16_at(head, 18).filter(|_| head.len() >= HEADER).ok_or_else(cut)?;
     match (head[4], head[5], machine) {
         (2, 1, EM_X86_64) => Ok(()),
@@ -78,7 +79,8 @@ fn machine_name(machine: u16) -> String {
 /// Where the program headers start and how many there are, all within `head`.
 fn program_headers(head: &[u8]) -> Result<(usize, usize), ImageFault> {
     let bad = ImageFault::Malformed("ELF program headers that do not follow the header");
-    let (Some(start), Some(size), Some(count)) = (u64_at(head, 32), u16_at(head, 54), u16_at(head, 56)) else {
+    let (Some(start), Some(size), Some(count)) = (u64_at(head, 32), u16_at(head, 54), u16_at(head, 56))
+    else {
         return Err(bad);
     };
     let (start, count) = (usize::try_from(start).unwrap_or(usize::MAX), usize::from(count));

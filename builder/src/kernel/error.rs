@@ -68,7 +68,9 @@ pub enum KernelError {
         hint: &'static str,
     },
     /// No kernel is called so.
-    #[error("no kernel matches {reference:?}; `smolpack kernel list` shows what there is, and `smolpack kernel import FILE` adds one")]
+    #[error(
+        "no kernel matches {reference:?}; `smolpack kernel list` shows what there is, and `smolpack kernel import FILE` adds one"
+    )]
     Unknown {
         /// What was asked for.
         reference: String,
@@ -82,7 +84,9 @@ pub enum KernelError {
         candidates: String,
     },
     /// A kept kernel is not what was put there.
-    #[error("the kept kernel {digest} is damaged: {why}; `smolpack kernel rm {digest}`, then import or fetch it again")]
+    #[error(
+        "the kept kernel {digest} is damaged: {why}; `smolpack kernel rm {digest}`, then import or fetch it again"
+    )]
     Damaged {
         /// Its digest.
         digest: String,
@@ -90,7 +94,9 @@ pub enum KernelError {
         why: String,
     },
     /// apt did not deliver.
-    #[error("Debian's cloud kernel was not fetched; where apt cannot get it, import one with `smolpack kernel import FILE` (an ELF vmlinux, a bzImage, or a Debian linux-image package)")]
+    #[error(
+        "Debian's cloud kernel was not fetched; where apt cannot get it, import one with `smolpack kernel import FILE` (an ELF vmlinux, a bzImage, or a Debian linux-image package)"
+    )]
     Fetch(#[source] AptError),
     /// An initial RAM disk cannot hold this.
     #[error("cannot make the initrd: {0}")]
@@ -108,7 +114,9 @@ impl KernelError {
 #[non_exhaustive]
 pub enum ImageFault {
     /// Something else.
-    #[error("no Linux kernel for x86-64: it is {0}; import an ELF vmlinux, a bzImage, or a Debian linux-image package for amd64")]
+    #[error(
+        "no Linux kernel for x86-64: it is {0}; import an ELF vmlinux, a bzImage, or a Debian linux-image package for amd64"
+    )]
     NotAKernel(String),
     /// The file ends too early.
     #[error("truncated: {part} should reach to byte {need}, the file has {have}; get the file again")]
@@ -124,7 +132,9 @@ pub enum ImageFault {
     #[error("a malformed kernel: {0}; get the file again")]
     Malformed(&'static str),
     /// A kernel whose payload is packed with something else.
-    #[error("its payload is compressed with {0}, and smolpack reads gzip, xz, LZ4 and zstd; import the ELF vmlinux instead")]
+    #[error(
+        "its payload is compressed with {0}, and smolpack reads gzip, xz, LZ4 and zstd; import the ELF vmlinux instead"
+    )]
     Compression(&'static str),
     /// The payload does not decompress.
     #[error("its payload does not decompress: {0}; get the file again")]

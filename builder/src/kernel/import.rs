@@ -42,7 +42,8 @@ pub(super) fn import(path: &Path, scratch: &Path) -> Result<Imported, KernelErro
 
 /// A kernel without modules: everything must be built in.
 fn bare(path: &Path, source: impl Read, len: u64, hint: &'static str) -> Result<Imported, KernelError> {
-    let image = Image::read(source, len).map_err(|fault| KernelError::Image { path: path.to_owned(), fault })?;
+    let image =
+        Image::read(source, len).map_err(|fault| KernelError::Image { path: path.to_owned(), fault })?;
     let missing = drivers::missing_from(&image.vmlinux);
     finish(path, image, Selection { modules: Vec::new(), missing }, hint)
 }
@@ -147,10 +148,7 @@ impl Modules for PackageModules<'_> {
             return Err(fault(format!("larger than {MAX_MODULE} bytes")));
         }
         let mut data = Vec::new();
-        self.package
-            .reader(*entry)
-            .read_to_end(&mut data)
-            .map_err(|e| fault(format!("unreadable: {e}")))?;
+        self.package.reader(*entry).read_to_end(&mut data).map_err(|e| fault(format!("unreadable: {e}")))?;
         match Codec::sniff(&data) {
             Some(codec) => codec.decompress(&data, MAX_MODULE).map(Some).map_err(|e| fault(e.to_string())),
             None => Ok(Some(data)),

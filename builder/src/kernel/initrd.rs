@@ -61,9 +61,8 @@ impl Cpio {
         let links = if mode == DIRECTORY { 2 } else { 1 };
         let (uid, gid, mtime, dev, check) = (0, 0, 0, (0, 0), 0);
         let name_len = u32::try_from(name.len() + 1).unwrap_or(u32::MAX);
-        let fields = [
-            self.inode, mode, uid, gid, links, mtime, len, dev.0, dev.1, rdev.0, rdev.1, name_len, check,
-        ];
+        let fields =
+            [self.inode, mode, uid, gid, links, mtime, len, dev.0, dev.1, rdev.0, rdev.1, name_len, check];
         self.out.extend_from_slice(b"070701");
         for field in fields {
             self.out.extend_from_slice(format!("{field:08X}").as_bytes());

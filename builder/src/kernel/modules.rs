@@ -54,8 +54,9 @@ pub(crate) fn select(source: &dyn Modules) -> Result<Selection, ModuleFault> {
     for driver in &DRIVERS {
         let mut chain = Chain { source, have: &have, modules: Vec::new(), visited: BTreeSet::new() };
         if chain.add(driver.module, 0)? {
-            let visited = chain.visited; have.extend(visited);
-            selection.modules.append(&mut chain.modules);
+            let Chain { mut modules, visited, .. } = chain;
+            selection.modules.append(&mut modules);
+            have.extend(visited);
         } else {
             selection.missing.push(driver);
         }
@@ -224,7 +225,10 @@ mod tests {
             }
         }
         let fault = select(&Junk).unwrap_err();
-        assert_eq!((fault.module.as_str(), fault.why.as_str()), ("virtio_mmio", "damaged: no ELF file for x86-64"));
+        assert_eq!(
+            (fault.module.as_str(), fault.why.as_str()),
+            ("virtio_mmio", "damaged: no ELF file for x86-64")
+        );
     }
 
     #[test]

@@ -221,7 +221,8 @@ impl KernelStore {
         let unreadable = |e| KernelError::io("read", &self.root, e);
         for entry in fs::read_dir(&self.root).map_err(unreadable)? {
             let entry = entry.map_err(unreadable)?;
-            if entry.file_name().as_encoded_bytes().starts_with(TEMPORARY.as_bytes()) && is_abandoned(&entry) {
+            if entry.file_name().as_encoded_bytes().starts_with(TEMPORARY.as_bytes()) && is_abandoned(&entry)
+            {
                 // Another process may be at it too; what stays is swept next time.
                 let _ = fs::remove_dir_all(entry.path());
             }
@@ -239,7 +240,8 @@ fn replace(making: &tempfile::TempDir, folder: &Path) -> Result<(), KernelError>
 }
 
 fn is_abandoned(entry: &fs::DirEntry) -> bool {
-    let age = entry.metadata().and_then(|meta| meta.modified()).map(|at| SystemTime::now().duration_since(at));
+    let age =
+        entry.metadata().and_then(|meta| meta.modified()).map(|at| SystemTime::now().duration_since(at));
     matches!(age, Ok(Ok(age)) if age > ABANDONED)
 }
 
@@ -262,7 +264,8 @@ fn write_kernel(
     for (at, module) in modules.iter().enumerate() {
         write_synced(&module_folder.join(initrd::file_name(at, &module.name)), &module.data)?;
     }
-    let mut text = serde_json::to_vec_pretty(record).map_err(|e| KernelError::io("write", folder, e.into()))?;
+    let mut text =
+        serde_json::to_vec_pretty(record).map_err(|e| KernelError::io("write", folder, e.into()))?;
     text.push(b'\n');
     write_synced(&folder.join(RECORD), &text)?;
     sync(&module_folder)?;
