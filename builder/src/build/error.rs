@@ -1,0 +1,92 @@
+//! Why a build failed.
+
+use smolpack_format::FormatError;
+use std::fmt::Write as _;
+use std::io;
+use std::path::PathBuf;
+
+use super::snapshot::SnapshotFailure;
+use crate::ext4::Ext4Error;
+use crate::image::{self, ImageError};
+use crate::kernel::KernelError;
+
+/// Why a build failed.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// The Smolfile wants what this version cannot do.
+    #[error("the Smolfile uses {0}, which this version of smolpack does not do yet")]
+    Unsupported(String),
+    /// The output cannot be written there.
+    #[error("cannot write the artifact to {0}: {1}")]
+    Output(PathBuf, &'static str),
+    /// The image cannot be had.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    /// The kernel cannot be had.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+    /// The files do not fit the disk, or ext4.
+    #[error(transparent)]
+    Disk(#[from] Ext4Error),
+    /// The artifact cannot be written or read back.
+    #[error("cannot write the artifact")]
+    Artifact(#[from] FormatError),
+    /// The machine did not come up to be captured.
+    #[error("no snapshot could be taken: {why}{}", console_lines(.console))]
+    Snapshot {
+        /// Why.
+        #[source]
+        why: SnapshotFailure,
+        /// The last lines of its console.
+        console: String,
+    },
+    /// A temporary file cannot be made in this folder.
+    #[error("cannot make a temporary file in {0}")]
+    File(PathBuf, #[source] io::Error),
+    /// A file.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// A defect.
+    #[error("a defect of smolpack: {0}")]
+    Internal(&'static str),
+}
+
+fn console_lines(console: &str) -> String {
+    if console.is_empty() {
+        return String::new();
+    }
+    let lines = console.lines().rev().take(12).collect::<Vec<_>>();
+    lines.into_iter().rev().fold("\nits console ended with:".to_owned(), |mut text, line| {
+        let _ = write!(text, "\n  | {line}");
+        text
+    })
+}
+
+impl BuildError {
+    /// Whether the user's input is at fault, rather than the host or the network.
+    #[must_use]
+    pub fn is_bad_input(&self) -> bool {
+        use image::ErrorKind as Kind;
+        match self {
+            Self::Unsupported(_) | Self::Output(..) => true,
+            Self::Image(e) => !matches!(e.kind(), Kind::Io | Kind::Network | Kind::Unauthorized),
+            Self::Kernel(e) => e.is_bad_input(),
+            Self::Disk(e) => !matches!(e, Ext4Error::Sink(_) | Ext4Error::Source { .. }),
+            _ => false,
+        }
+    }
+
+    /// What to do about it, where the text does not say.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Unsupported(_) => Some("build the image with its files and set-up done, and remove the key".into()),
+            Self::Image(e) => e.hint().map(str::to_owned),
+            Self::Snapshot { why: SnapshotFailure::Runner(e), .. } => e.hint().map(str::to_owned),
+            Self::Disk(Ext4Error::TooSmall { needed, .. }) => {
+                Some(format!("disk = \"{}MiB\" or more in the Smolfile", needed.div_ceil(1 << 20)))
+            }
+            _ => None,
+        }
+    }
+}

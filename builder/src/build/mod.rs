@@ -1,0 +1,148 @@
+//! A Smolfile and an image into one artifact: the whole recipe.
+//!
+//! [`build`] reads top to bottom. What it writes goes to files without a name until the artifact is
+//! whole; then it appears under its own name at once.
+
+mod cold;
+mod error;
+mod snapshot;
+
+pub use error::BuildError;
+pub use snapshot::SnapshotOptions;
+
+use smolpack_format::{Artifact, Digest, SectionKind, Writer};
+use std::fs::File;
+use std::path::Path;
+
+use crate::image::{self, Image, ImageSource, LoadOptions};
+use crate::kernel::{Kernel, KernelStore};
+use crate::machine::MachineSpec;
+use crate::progress::Progress;
+use crate::tree::Timestamp;
+
+/// What to build, and with what.
+#[derive(Debug)]
+pub struct Request<'a> {
+    /// The machine: Smolfile and flags.
+    pub spec: &'a MachineSpec,
+    /// The folder that paths in the Smolfile are relative to.
+    pub context: &'a Path,
+    /// Where its files come from.
+    pub source: &'a ImageSource,
+    /// How images are found and fetched.
+    pub images: &'a LoadOptions<'a>,
+    /// Where guest kernels are kept.
+    pub kernels: &'a KernelStore,
+    /// The guest agent, a static x86-64 program.
+    pub agent: &'a [u8],
+    /// The file system's time of birth; the image's where absent (`SOURCE_DATE_EPOCH`).
+    pub created: Option<Timestamp>,
+    /// Where the artifact goes; replaced where it exists.
+    pub output: &'a Path,
+    /// How to boot it for a snapshot; `None` packs a cold artifact.
+    pub snapshot: Option<SnapshotOptions<'a>>,
+}
+
+/// What was built.
+#[derive(Debug)]
+pub struct Built {
+    /// The artifact's digest.
+    pub digest: Digest,
+    /// Length of the file, bytes.
+    pub bytes: u64,
+}
+
+/// Builds an artifact.
+///
+/// # Errors
+/// Says what failed, on what, and what to do; the output is then as it was.
+pub fn build(request: &Request, progress: &mut dyn Progress) -> Result<Built, BuildError> {
+    let unsupported = request.spec.unsupported();
+    if !unsupported.is_empty() {
+        return Err(BuildError::Unsupported(unsupported.join(", ")));
+    }
+    let folder = existing_folder(request.output)?;
+    let kernel = kernel(request, progress)?;
+    let image = load(request, progress)?;
+    let digest = match &request.snapshot {
+        None => cold::write(Writer::create(request.output)?, request, &kernel, &image, progress)?,
+        Some(options) => {
+            let cold = unnamed(folder)?;
+            cold::write(Writer::to_file(cold.try_clone()?)?, request, &kernel, &image, progress)?;
+            let snapshot = options.take(&cold, unnamed(folder)?, progress)?;
+            merge(&Artifact::from_file(cold)?, &snapshot, request.output, progress)?
+        }
+    };
+    let bytes = std::fs::metadata(request.output)?.len();
+    Ok(Built { digest, bytes })
+}
+
+/// The folder of the output: found missing before any work is done, not after.
+fn existing_folder(output: &Path) -> Result<&Path, BuildError> {
+    let folder = output.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if output.is_dir() || output.file_name().is_none() {
+        return Err(BuildError::Output(output.to_owned(), "it is a folder; name a file"));
+    }
+    if folder.is_dir() { Ok(folder) } else { Err(BuildError::Output(folder.to_owned(), "there is no such folder")) }
+}
+
+/// A file that is gone when it is closed, on the disk where the artifact will be.
+fn unnamed(folder: &Path) -> Result<File, BuildError> {
+    tempfile::tempfile_in(folder).map_err(|e| BuildError::File(folder.to_owned(), e))
+}
+
+fn kernel(request: &Request, progress: &mut dyn Progress) -> Result<Kernel, BuildError> {
+    let choice = &request.spec.smolfile.kernel;
+    if let Some(path) = &choice.path {
+        return Ok(request.kernels.import(&request.context.join(path))?);
+    }
+    if let Some(reference) = &choice.reference {
+        return Ok(request.kernels.find(reference)?);
+    }
+    if let Some(kernel) = request.kernels.default_kernel()? {
+        return Ok(kernel);
+    }
+    progress.note("no guest kernel yet: fetching Debian's cloud kernel through apt");
+    Ok(request.kernels.fetch(progress)?)
+}
+
+fn load(request: &Request, progress: &mut dyn Progress) -> Result<Image, BuildError> {
+    progress.phase("image", None);
+    Ok(image::load(request.source, request.images, &mut ImageProgress(progress))?)
+}
+
+/// Shows the image module's events as one phase.
+struct ImageProgress<'a>(&'a mut dyn Progress);
+
+impl image::Progress for ImageProgress<'_> {
+    fn event(&mut self, event: image::Event<'_>) {
+        match event {
+            image::Event::Started { stage: image::Stage::Fetch, name, total, .. } => {
+                self.0.phase(&format!("fetching {name}"), total);
+            }
+            image::Event::Advanced { amount, .. } => self.0.advance(amount),
+            image::Event::Notice { text } => self.0.note(text),
+            image::Event::Started { .. } | image::Event::Finished { .. } | image::Event::Reused { .. } => {}
+        }
+    }
+}
+
+/// The cold artifact and its snapshot, as one.
+fn merge(
+    cold: &Artifact,
+    snapshot: &Artifact,
+    output: &Path,
+    progress: &mut dyn Progress,
+) -> Result<Digest, BuildError> {
+    progress.phase("packing", None);
+    let mut writer = Writer::create(output)?;
+    for kind in [SectionKind::Kernel, SectionKind::Initrd, SectionKind::Disk] {
+        writer.copy_section(cold, kind)?;
+    }
+    for kind in [SectionKind::VmState, SectionKind::Memory, SectionKind::Overlay] {
+        writer.copy_section(snapshot, kind)?;
+    }
+    let mut manifest = cold.manifest().clone();
+    manifest.snapshot.clone_from(&snapshot.manifest().snapshot);
+    Ok(writer.finish(manifest)?)
+}

@@ -1,0 +1,114 @@
+//! The snapshot of a new machine: boot it, wait for its agent, quiesce, capture.
+
+use smolpack_format::Artifact;
+use smolpack_guest::client::{self, ClientError as AgentError};
+use smolpack_guest::protocol::{AGENT_PORT, Request};
+use smolpack_runner::client::{ClientError, Runner, RunnerProgram};
+use smolpack_runner::control::{Launch, Start};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+use super::BuildError;
+use crate::progress::Progress;
+
+/// How much of the console an error shows.
+const TAIL_BYTES: u64 = 2048;
+
+/// How to boot a machine for its snapshot.
+#[derive(Clone, Copy, Debug)]
+pub struct SnapshotOptions<'a> {
+    /// The runner.
+    pub runner: &'a RunnerProgram,
+    /// How long the agent may take to answer.
+    pub timeout: Duration,
+}
+
+impl SnapshotOptions<'_> {
+    /// Boots the artifact in `cold` and writes its snapshot to `into`, an empty file.
+    pub(super) fn take(
+        &self,
+        cold: &File,
+        into: File,
+        progress: &mut dyn Progress,
+    ) -> Result<Artifact, BuildError> {
+        let console = tempfile::tempfile()?;
+        self.boot_and_capture(cold, &into, &console, progress)
+            .map_err(|why| BuildError::Snapshot { why, console: tail(&console) })?;
+        Ok(Artifact::from_file(into)?)
+    }
+
+    fn boot_and_capture(
+        &self,
+        cold: &File,
+        into: &File,
+        console: &File,
+        progress: &mut dyn Progress,
+    ) -> Result<(), SnapshotFailure> {
+        progress.phase("booting", None);
+        let artifact = Artifact::from_file(cold.try_clone()?)?;
+        let manifest = artifact.manifest();
+        let runner = self.runner.spawn()?;
+        let launch = Launch {
+            start: Start::Cold,
+            cpus: manifest.cpus,
+            memory_mib: manifest.memory_mib,
+            disk_bytes: manifest.disk_bytes,
+            cmdline: manifest.kernel.as_ref().map(|kernel| kernel.cmdline.clone()).unwrap_or_default(),
+        };
+        runner.launch(launch, cold, console)?;
+        self.ask(&runner, &Request::Ping)?;
+        progress.phase("snapshot", None);
+        self.ask(&runner, &Request::Quiesce)?;
+        Ok(runner.snapshot(into)?)
+    }
+
+    fn ask(&self, runner: &Runner, request: &Request) -> Result<(), SnapshotFailure> {
+        let stream = runner.connect(AGENT_PORT)?;
+        stream.set_read_timeout(Some(self.timeout))?;
+        match client::ask(stream, request) {
+            Ok(()) => Ok(()),
+            Err(AgentError::Stream(e)) if e.kind() == std::io::ErrorKind::WouldBlock => {
+                Err(SnapshotFailure::Timeout(self.timeout))
+            }
+            // The stream breaks when the machine ends: that is the news.
+            Err(AgentError::Stream(e)) => match runner.wait() {
+                Ok(ended) => Err(ClientError::Ended(ended).into()),
+                Err(ClientError::Talk(_)) => Err(AgentError::Stream(e).into()),
+                Err(other) => Err(other.into()),
+            },
+            Err(e) => Err(e.into()),
+        }
+    }
+}
+
+/// Why there is no snapshot.
+#[derive(Debug, thiserror::Error)]
+pub enum SnapshotFailure {
+    /// The runner says why.
+    #[error(transparent)]
+    Runner(#[from] ClientError),
+    /// The agent says why.
+    #[error("{0}")]
+    Agent(#[from] AgentError),
+    /// The machine did not come up.
+    #[error("its agent did not answer within {} s", .0.as_secs())]
+    Timeout(Duration),
+    /// A file.
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    /// The artifact just written.
+    #[error(transparent)]
+    Format(#[from] smolpack_format::FormatError),
+}
+
+/// The last lines of the console.
+fn tail(console: &File) -> String {
+    let length = console.metadata().map(|meta| meta.len()).unwrap_or(0);
+    let start = length.saturating_sub(TAIL_BYTES);
+    let mut bytes = vec![0; (length - start) as usize];
+    if console.read_exact_at(&mut bytes, start).is_err() {
+        return String::new();
+    }
+    String::from_utf8_lossy(&bytes).replace('\r', "").trim().to_owned()
+}
