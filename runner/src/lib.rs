@@ -2,6 +2,10 @@
 //!
 //! [`control`] is what a parent process says to a runner process; `client` starts one.
 
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
 pub mod control;
 pub mod devices;
+pub mod layout;
+pub mod memory;
 pub mod host;
