@@ -4,8 +4,11 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod bus;
 pub mod control;
 pub mod devices;
+pub mod kvm;
 pub mod layout;
 pub mod memory;
+pub mod vcpus;
 pub mod host;
