@@ -4,6 +4,8 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod acpi;
+pub mod boot;
 pub mod bus;
 pub mod control;
 pub mod devices;
