@@ -7,6 +7,7 @@
 pub mod acpi;
 pub mod boot;
 pub mod bus;
+pub mod client;
 pub mod control;
 pub mod devices;
 pub mod kvm;
@@ -18,3 +19,4 @@ pub mod vcpus;
 pub mod vmstate;
 pub mod gate;
 pub mod host;
+pub mod ipc;

@@ -4,67 +4,12 @@
 
 mod tiny;
 
-use smolpack_format::manifest::{CpuContract, Kind};
-use smolpack_format::{Artifact, Digest, Manifest, Writer};
-use smolpack_runner::boot::{Cold, boot_cold};
-use smolpack_runner::bus::Bus;
 use smolpack_runner::kvm::msr::{self, Msr};
 use smolpack_runner::kvm::{Host, Vcpu, VcpuState, Vm};
 use smolpack_runner::layout;
 use smolpack_runner::restore::restore;
-use smolpack_runner::snapshot::{capture, write_sections};
-use smolpack_runner::vcpus::Running;
-use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
+use tiny::machine::{boot, run_for, snapshot};
 use vm_memory::{Bytes, GuestAddress};
-
-fn boot(host: &Host, cpus: u32, memory_mib: u64, window: u64) -> (Vm, Vec<Vcpu>) {
-    let folder = tempfile::tempdir().unwrap();
-    let artifact = tiny::artifact(&folder.path().join("m"), tiny::COMPUTE, cpus, memory_mib);
-    let cold = Cold {
-        cpus,
-        memory: memory_mib << 20,
-        cpu: CpuContract::Portable,
-        cmdline: "",
-        windows: &[],
-    };
-    let (vm, mut vcpus) = boot_cold(host, &artifact, &cold).unwrap();
-    let guest = vm.memory().guest();
-    guest.write_obj(window, GuestAddress(tiny::WINDOW_BASE)).unwrap();
-    guest.write_obj(0xf_ffff_u32, GuestAddress(tiny::WINDOW_MASK)).unwrap();
-    guest.write_slice(tiny::AP, GuestAddress(tiny::AP_CODE)).unwrap();
-    // The boot page tables end at 1 GiB; the guest wants its local APIC and what lies above 4 GiB.
-    for gib in 1..6_u64 {
-        let directory = 0x5_0000 + gib * 0x1000;
-        guest.write_obj(directory | 3, GuestAddress(layout::PDPT + gib * 8)).unwrap();
-        for page in 0..512 {
-            let entry = (gib << 30) | (page << 21) | 0x83;
-            guest.write_obj(entry, GuestAddress(directory + page * 8)).unwrap();
-        }
-    }
-    if cpus > 1 {
-        start_second(host, &mut vcpus[1]);
-    }
-    (vm, vcpus)
-}
-
-/// Starts CPU 1 in real mode at `AP_CODE`, as a start-up interrupt would. (The interrupt itself does not
-/// arrive on every `/dev/kvm`: hosts without hardware virtualisation drop it.)
-fn start_second(host: &Host, vcpu: &mut Vcpu) {
-    let mut state = vcpu.save(host).unwrap();
-    state.mp_state.mp_state = kvm_bindings::KVM_MP_STATE_RUNNABLE;
-    state.regs.rip = 0;
-    state.sregs.cs.base = tiny::AP_CODE;
-    state.sregs.cs.selector = (tiny::AP_CODE >> 4) as u16;
-    vcpu.restore(&state, host).unwrap();
-}
-
-fn run_for(vcpus: Vec<Vcpu>, ms: u64) -> Vec<Vcpu> {
-    let running = Running::start(vcpus, &(Arc::new(tiny::NoDevices) as Arc<dyn Bus>)).unwrap();
-    std::thread::sleep(Duration::from_millis(ms));
-    running.pause().unwrap()
-}
 
 #[test]
 fn a_guest_runs_and_pauses() {
@@ -82,19 +27,6 @@ fn a_guest_runs_and_pauses() {
         let vcpus = run_for(vcpus, 20);
         assert!(vcpus[0].registers().unwrap().0.rax > before);
     }
-}
-
-/// Takes a snapshot of a paused machine into a file of its own.
-fn snapshot(host: &Host, vm: &Vm, vcpus: &[Vcpu], path: &Path) -> Artifact {
-    let state = capture(host, vm, vcpus, Vec::new()).unwrap();
-    let mut writer = Writer::create(path).unwrap();
-    // SAFETY: the CPUs are paused and there are no devices.
-    unsafe { write_sections(&mut writer, &state, vm.memory()) }.unwrap();
-    let memory_mib = vm.memory().len() >> 20;
-    let mut manifest = Manifest::new(Kind::Checkpoint, vcpus.len() as u32, memory_mib, 1 << 20);
-    manifest.parent = Some(Digest([1; 32]));
-    writer.finish(manifest).unwrap();
-    Artifact::open(path).unwrap()
 }
 
 /// Fails where the two machines' memories differ in any byte.

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "not every test uses every guest")]
 
+pub(crate) mod machine;
+
 use smolpack_format::manifest::Kind;
 use smolpack_format::{Artifact, Manifest, SectionKind, SectionOptions, Writer};
 use smolpack_runner::bus::Bus;
@@ -9,19 +11,19 @@ use smolpack_runner::control::Ended;
 use std::path::Path;
 
 /// Where the guests' code is loaded and entered.
-pub const ENTRY: u64 = 1 << 20;
+pub(crate) const ENTRY: u64 = 1 << 20;
 
 /// Where [`COMPUTE`] finds the base of their window.
-pub const WINDOW_BASE: u64 = 0x1f_fff0;
+pub(crate) const WINDOW_BASE: u64 = 0x1f_fff0;
 
 /// Where it finds the size in words, minus one; a power of two minus one.
-pub const WINDOW_MASK: u64 = 0x1f_fff8;
+pub(crate) const WINDOW_MASK: u64 = 0x1f_fff8;
 
 /// Where [`AP`] must lie.
-pub const AP_CODE: u64 = 0x3_0000;
+pub(crate) const AP_CODE: u64 = 0x3_0000;
 
 /// Where [`AP`] writes: 16 KiB.
-pub const AP_WINDOW: u64 = 0x4_0000;
+pub(crate) const AP_WINDOW: u64 = 0x4_0000;
 
 /// Writes an ever growing count to changing places of a window, for ever.
 ///
@@ -35,7 +37,7 @@ pub const AP_WINDOW: u64 = 0x4_0000;
 ///        mov  [rbx+rdx*8], rax
 ///        jmp  again
 /// ```
-pub const COMPUTE: &[u8] = &[
+pub(crate) const COMPUTE: &[u8] = &[
     0x48, 0x8b, 0x1c, 0x25, 0xf0, 0xff, 0x1f, 0x00, 0x8b, 0x2c, 0x25, 0xf8, 0xff, 0x1f, 0x00, 0x48, 0xff, 0xc0,
     0x48, 0x89, 0xc2, 0x48, 0x69, 0xd2, 0xb1, 0x79, 0x37, 0x1e, 0x48, 0x21, 0xea, 0x48, 0x89, 0x04, 0xd3, 0xeb,
     0xea,
@@ -52,12 +54,12 @@ pub const COMPUTE: &[u8] = &[
 ///        mov  [bx], ecx
 ///        jmp  again
 /// ```
-pub const AP: &[u8] = &[
+pub(crate) const AP: &[u8] = &[
     0xb8, 0x00, 0x40, 0x8e, 0xd8, 0x66, 0x41, 0x89, 0xcb, 0x81, 0xe3, 0xfc, 0x3f, 0x66, 0x89, 0x0f, 0xeb, 0xf3,
 ];
 
 /// The smallest ELF image whose code lies at [`ENTRY`].
-pub fn elf(code: &[u8]) -> Vec<u8> {
+pub(crate) fn elf(code: &[u8]) -> Vec<u8> {
     let mut image = Vec::new();
     image.extend_from_slice(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0");
     image.extend_from_slice(&[2, 0, 62, 0, 1, 0, 0, 0]); // executable, x86-64, version 1
@@ -76,7 +78,7 @@ pub fn elf(code: &[u8]) -> Vec<u8> {
 }
 
 /// Writes an artifact with this code as its kernel and an empty disk of 1 MiB.
-pub fn artifact(path: &Path, code: &[u8], cpus: u32, memory_mib: u64) -> Artifact {
+pub(crate) fn artifact(path: &Path, code: &[u8], cpus: u32, memory_mib: u64) -> Artifact {
     let mut writer = Writer::create(path).unwrap();
     let mut kernel = writer.section(SectionKind::Kernel, SectionOptions::blob()).unwrap();
     kernel.data(&elf(code)).unwrap();
@@ -89,7 +91,7 @@ pub fn artifact(path: &Path, code: &[u8], cpus: u32, memory_mib: u64) -> Artifac
 }
 
 /// No devices at all; a write to port 0x64 ends the machine.
-pub struct NoDevices;
+pub(crate) struct NoDevices;
 
 impl Bus for NoDevices {
     fn mmio_read(&self, _: u64, _: &mut [u8]) {}
