@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(one.ecx & ((1 << 28) | (1 << 5)), 0, "AVX, VMX");
         assert_eq!(seven.ebx & ((1 << 5) | (1 << 16)), 0, "AVX2, AVX-512");
         assert_eq!(seven.edx & (0b11 << 24), 0, "AMX");
-        assert_eq!(find(&entries, 0xd, 0).eax, 0b11, "XCR0 of x87 and SSE");
+        assert_eq!((one.ecx & (1 << 26), find(&entries, 0xd, 0).eax), (0, 0), "XSAVE");
         assert!(entries.iter().all(|e| e.function != 0xa && e.function != 0x8000_000a));
         assert_eq!(find(&entries, 0x8000_0001, 0).ecx & (1 << 2), 0, "SVM");
     }

@@ -29,9 +29,10 @@ struct Allowed {
 
 const ALL: u32 = u32::MAX;
 
-/// Leaf 1 ECX: SSE3, PCLMULQDQ, SSSE3, CX16, PCID, SSE4.1, SSE4.2, x2APIC, MOVBE, POPCNT, AES, XSAVE,
-/// RDRAND. (The TSC deadline and hypervisor bits are set elsewhere.)
-const V2_1_ECX: u32 = bits([0, 1, 9, 13, 17, 19, 20, 21, 22, 23, 25, 26, 30]);
+/// Leaf 1 ECX: SSE3, PCLMULQDQ, SSSE3, CX16, PCID, SSE4.1, SSE4.2, x2APIC, MOVBE, POPCNT, AES, RDRAND.
+/// (The TSC deadline and hypervisor bits are set elsewhere.) XSAVE is v3: without AVX there is nothing in
+/// it that FXSAVE does not save.
+const V2_1_ECX: u32 = bits([0, 1, 9, 13, 17, 19, 20, 21, 22, 23, 25, 30]);
 /// Leaf 1 EDX: everything an x86-64 processor has, without debug store, ACPI clock control, thermal
 /// monitoring, machine-check broadcast and the serial number.
 const V2_1_EDX: u32 =
@@ -50,8 +51,8 @@ const V2_X1_EDX: u32 =
 /// Extended leaf 8 EBX, mitigations only: XSAVEERPTR, IBPB, IBRS, STIBP, always-on variants, SSBD.
 const V2_X8_EBX: u32 = bits([2, 12, 14, 15, 16, 17, 18, 24, 25, 26]);
 
-/// What x86-64-v3 adds: FMA, AVX, F16C; BMI1, AVX2, BMI2; LZCNT.
-const V3_1_ECX: u32 = bits([12, 28, 29]);
+/// What x86-64-v3 adds: FMA, XSAVE, AVX, F16C; BMI1, AVX2, BMI2; LZCNT.
+const V3_1_ECX: u32 = bits([12, 26, 28, 29]);
 const V3_7_EBX: u32 = bits([3, 5, 8]);
 const V3_X1_ECX: u32 = bits([5]);
 
@@ -59,21 +60,21 @@ const V3_X1_ECX: u32 = bits([5]);
 /// stable clock. Asynchronous page faults are left out: one under way could not be saved.
 const KVM_EAX: u32 = bits([0, 1, 3, 5, 6, 7, 9, 11, 12, 13, 24]);
 
-/// Extended states in XCR0: x87, SSE; AVX; and for `host` all but AMX (bits 17 and 18).
-const XCR0_V2: u32 = bits([0, 1]);
+/// Extended states in XCR0: x87, SSE and AVX; and for `host` all but AMX (bits 17 and 18).
 const XCR0_V3: u32 = bits([0, 1, 2]);
 const XCR0_HOST: u32 = !bits([17, 18]);
 
 const fn portable(one_ecx: u32, seven_ebx: u32, extended_ecx: u32, xcr0: u32) -> [Allowed; 10] {
+    let xsave = if xcr0 == 0 { 0 } else { ALL };
     let zero = Allowed { function: 0, index: 0, eax: 0, ebx: 0, ecx: 0, edx: 0 };
     [
         Allowed { function: 1, eax: ALL, ebx: ALL, ecx: V2_1_ECX | one_ecx, edx: V2_1_EDX, ..zero },
         // Timer that runs in all idle states.
         Allowed { function: 6, eax: bits([2]), ..zero },
         Allowed { function: 7, ebx: V2_7_EBX | seven_ebx, ecx: V2_7_ECX, edx: V2_7_EDX, ..zero },
-        Allowed { function: 0xd, eax: xcr0, ebx: ALL, ecx: ALL, ..zero },
-        Allowed { function: 0xd, index: 1, eax: bits([0]), ..zero },
-        Allowed { function: 0xd, index: 2, eax: ALL, ebx: ALL, ecx: ALL, edx: ALL },
+        Allowed { function: 0xd, eax: xcr0, ebx: xsave, ecx: xsave, ..zero },
+        Allowed { function: 0xd, index: 1, eax: xsave & bits([0]), ..zero },
+        Allowed { function: 0xd, index: 2, eax: xsave, ebx: xsave, ecx: xsave, edx: xsave },
         Allowed { function: 0x8000_0001, eax: ALL, ecx: V2_X1_ECX | extended_ecx, edx: V2_X1_EDX, ..zero },
         Allowed { function: 0x8000_0007, ..zero },
         Allowed { function: 0x8000_0008, eax: ALL, ebx: V2_X8_EBX, ecx: ALL, edx: ALL, ..zero },
@@ -81,7 +82,7 @@ const fn portable(one_ecx: u32, seven_ebx: u32, extended_ecx: u32, xcr0: u32) ->
     ]
 }
 
-const V2: [Allowed; 10] = portable(0, 0, 0, XCR0_V2);
+const V2: [Allowed; 10] = portable(0, 0, 0, 0);
 const V3: [Allowed; 10] = portable(V3_1_ECX, V3_7_EBX, V3_X1_ECX, XCR0_V3);
 
 /// Cuts one leaf down to what the contract allows.
