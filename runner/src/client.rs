@@ -1,0 +1,227 @@
+//! Starting a runner process and talking to it.
+//!
+//! The program comes out of memory (embedded in the caller) or from a path. It gets a process group of
+//! its own, so that Ctrl-C in a terminal reaches the caller only, which then decides; it ends by itself
+//! when the caller's end of the control socket closes, however the caller dies. (A parent-death signal
+//! would not do: the kernel sends it when the thread that started the process ends.)
+
+use crate::control::{CONTROL_FD, Ended, Event, Failed, Launch, Request, Started};
+use crate::ipc::Channel;
+use rustix::fs::{MemfdFlags, memfd_create};
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+/// Where the runner's program is.
+#[derive(Clone, Debug)]
+pub enum RunnerProgram {
+    /// In memory.
+    Embedded(&'static [u8]),
+    /// In a file.
+    Path(PathBuf),
+}
+
+/// A runner process, before or while it runs a machine. Dropping it ends both and leaves no zombie.
+#[derive(Debug)]
+pub struct Runner {
+    channel: Channel,
+    child: Child,
+}
+
+/// Why the runner did not do as asked.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The program could not be started.
+    #[error("cannot start the runner")]
+    Spawn(#[source] io::Error),
+    /// The control socket broke.
+    #[error("cannot talk to the runner")]
+    Talk(#[source] io::Error),
+    /// The runner says why it cannot go on.
+    #[error("{}", .0.message)]
+    Failed(Failed),
+    /// The machine ended before it did what was asked.
+    #[error("the machine ended ({0:?}) before it was done")]
+    Ended(Ended),
+    /// The runner vanished.
+    #[error("the runner ended without a word; it was killed, or this is a defect in it")]
+    Vanished,
+    /// The runner said something it should not have.
+    #[error("the runner answered out of turn: {0}")]
+    OutOfTurn(String),
+}
+
+impl ClientError {
+    /// What the user can do about it, where that is known.
+    #[must_use]
+    pub fn hint(&self) -> Option<&str> {
+        match self {
+            Self::Failed(failed) => failed.hint.as_deref(),
+            _ => None,
+        }
+    }
+}
+
+impl RunnerProgram {
+    /// Starts a runner process; it waits to be told what to run.
+    ///
+    /// # Errors
+    /// The program is missing, or the host gives no process.
+    pub fn spawn(&self) -> Result<Runner, ClientError> {
+        self.try_spawn().map_err(ClientError::Spawn)
+    }
+
+    fn try_spawn(&self) -> io::Result<Runner> {
+        let (channel, theirs) = Channel::pair()?;
+        // Kept until the program has been started from it.
+        let (_memory, path) = match self {
+            Self::Path(path) => (None, path.clone()),
+            Self::Embedded(bytes) => {
+                let memory = in_memory(bytes)?;
+                let path = format!("/proc/self/fd/{}", memory.as_raw_fd());
+                (Some(memory), path.into())
+            }
+        };
+        let mut command = Command::new(path);
+        command
+            .arg0("smolpack-runner")
+            .env_clear()
+            .envs(std::env::var_os("TMPDIR").map(|folder| ("TMPDIR", folder)))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .process_group(0);
+        hand_over(&mut command, theirs.as_fd());
+        Ok(Runner { child: command.spawn()?, channel })
+    }
+}
+
+/// A copy of the program in memory, to be executed.
+fn in_memory(program: &[u8]) -> io::Result<File> {
+    // Hosts that forbid executing such files by default want it said; older kernels do not know the flag.
+    let flags = MemfdFlags::CLOEXEC;
+    let fd = memfd_create("smolpack-runner", flags | MemfdFlags::EXEC)
+        .or_else(|_| memfd_create("smolpack-runner", flags))?;
+    let mut file = File::from(fd);
+    file.write_all(program)?;
+    Ok(file)
+}
+
+/// Makes `fd` the child's [`CONTROL_FD`].
+///
+/// The descriptor exists before the command opens any of its own, so whatever has that number in this
+/// process is not the command's: nothing it needs is overwritten.
+fn hand_over(command: &mut Command, fd: BorrowedFd<'_>) {
+    let fd = fd.as_raw_fd();
+    let install = move || {
+        // SAFETY: plain system calls on numbers; the child owns its descriptor table.
+        let done = unsafe {
+            // `dup2` of a descriptor onto itself would leave it to be closed on exec.
+            if fd == CONTROL_FD { libc::fcntl(fd, libc::F_SETFD, 0) } else { libc::dup2(fd, CONTROL_FD) }
+        };
+        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    };
+    // SAFETY: the closure only makes system calls that are safe between fork and exec.
+    unsafe { command.pre_exec(install) };
+}
+
+impl Runner {
+    /// Starts the machine and waits until its CPUs run.
+    ///
+    /// # Errors
+    /// [`ClientError::Failed`] says what is wrong with the artifact, the host or the request.
+    pub fn launch(&self, launch: Launch, artifact: &File, console: &File) -> Result<Started, ClientError> {
+        self.send(&Request::Launch(launch), &[artifact.as_fd(), console.as_fd()])?;
+        match self.event()? {
+            Event::Started(started) => Ok(started),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Opens a stream to a vsock port in the guest; it reads as closed where the guest refuses.
+    ///
+    /// # Errors
+    /// The runner is gone.
+    pub fn connect(&self, port: u32) -> Result<UnixStream, ClientError> {
+        let (ours, theirs) = UnixStream::pair().map_err(ClientError::Talk)?;
+        self.send(&Request::Connect { port }, &[theirs.as_fd()])?;
+        Ok(ours)
+    }
+
+    /// Writes a snapshot into an empty file, which must be open for reading and writing. The machine is
+    /// over after this.
+    ///
+    /// # Errors
+    /// The machine ended first, or the snapshot cannot be written.
+    pub fn snapshot(&self, file: &File) -> Result<(), ClientError> {
+        self.send(&Request::Snapshot, &[file.as_fd()])?;
+        match self.event()? {
+            Event::SnapshotTaken => Ok(()),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Asks for the machine's end; [`Runner::wait`] says when it came.
+    ///
+    /// # Errors
+    /// The runner is gone already.
+    pub fn kill(&self) -> Result<(), ClientError> {
+        self.send(&Request::Kill, &[])
+    }
+
+    /// Waits for the machine's end.
+    ///
+    /// # Errors
+    /// It cannot go on, and why.
+    pub fn wait(&self) -> Result<Ended, ClientError> {
+        match self.event()? {
+            Event::Ended(ended) => Ok(ended),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// The runner's process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn send(&self, request: &Request, fds: &[BorrowedFd<'_>]) -> Result<(), ClientError> {
+        match self.channel.send(request, fds) {
+            // It may have said why before it went.
+            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Err(self.event().map_or_else(|e| e, unexpected)),
+            sent => sent.map_err(ClientError::Talk),
+        }
+    }
+
+    fn event(&self) -> Result<Event, ClientError> {
+        let received = self.channel.receive().map_err(ClientError::Talk)?;
+        received.map(|(event, _)| event).ok_or(ClientError::Vanished)
+    }
+}
+
+/// The control socket: readable when the machine ended. For callers that wait for several things.
+impl AsFd for Runner {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        // Both fail only where the process is gone already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn unexpected(event: Event) -> ClientError {
+    match event {
+        Event::Failed(failed) => ClientError::Failed(failed),
+        Event::Ended(ended) => ClientError::Ended(ended),
+        other => ClientError::OutOfTurn(format!("{other:?}")),
+    }
+}
