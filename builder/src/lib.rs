@@ -8,6 +8,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod debian;
+pub mod image;
 pub mod kernel;
 pub mod progress;
 pub mod sink;
