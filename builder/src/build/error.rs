@@ -71,7 +71,7 @@ impl BuildError {
             Self::Unsupported(_) | Self::Output(..) => true,
             Self::Image(e) => !matches!(e.kind(), Kind::Io | Kind::Network | Kind::Unauthorized),
             Self::Kernel(e) => e.is_bad_input(),
-            Self::Disk(e) => !matches!(e, Ext4Error::Sink(_) | Ext4Error::Source { .. }),
+            Self::Disk(e) => !matches!(e, Ext4Error::Write(_) | Ext4Error::Read { .. }),
             _ => false,
         }
     }

@@ -108,23 +108,7 @@ fn kernel(request: &Request, progress: &mut dyn Progress) -> Result<Kernel, Buil
 
 fn load(request: &Request, progress: &mut dyn Progress) -> Result<Image, BuildError> {
     progress.phase("image", None);
-    Ok(image::load(request.source, request.images, &mut ImageProgress(progress))?)
-}
-
-/// Shows the image module's events as one phase.
-struct ImageProgress<'a>(&'a mut dyn Progress);
-
-impl image::Progress for ImageProgress<'_> {
-    fn event(&mut self, event: image::Event<'_>) {
-        match event {
-            image::Event::Started { stage: image::Stage::Fetch, name, total, .. } => {
-                self.0.phase(&format!("fetching {name}"), total);
-            }
-            image::Event::Advanced { amount, .. } => self.0.advance(amount),
-            image::Event::Notice { text } => self.0.note(text),
-            image::Event::Started { .. } | image::Event::Finished { .. } | image::Event::Reused { .. } => {}
-        }
-    }
+    Ok(image::load(request.source, request.images, progress)?)
 }
 
 /// The cold artifact and its snapshot, as one.

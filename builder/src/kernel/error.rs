@@ -104,6 +104,19 @@ pub enum KernelError {
 }
 
 impl KernelError {
+    /// Whether the file or the name that was given is at fault, rather than the host or the network.
+    #[must_use]
+    pub fn is_bad_input(&self) -> bool {
+        !matches!(
+            self,
+            Self::Io { .. }
+                | Self::Damaged { .. }
+                | Self::Fetch(_)
+                | Self::Initrd(_)
+                | Self::Image { fault: ImageFault::Io(_), .. }
+        )
+    }
+
     pub(crate) fn io(doing: &'static str, path: &Path, source: io::Error) -> Self {
         Self::Io { doing, path: path.to_owned(), source }
     }

@@ -103,7 +103,7 @@ pub struct DiskSize(pub u64);
 
 impl DiskSize {
     const MIN: u64 = 16 << 20;
-    const MAX: u64 = 64 << 40;
+    const MAX: u64 = (16 << 40) - (1 << 20);
 
     /// A number of GiB, or a size with its unit.
     ///
@@ -121,7 +121,7 @@ impl DiskSize {
             // The disk is made of whole MiB: the group layout and every host's block size fit that.
             Ok(Self(bytes.next_multiple_of(1 << 20)))
         } else {
-            Err("a disk of that size is not possible; give 16 MiB to 64 TiB, as a number of GiB or \"500MiB\"".into())
+            Err("a disk of that size is not possible; give 16 MiB to less than 16 TiB, as a number of GiB or \"500MiB\"".into())
         }
     }
 }
