@@ -1,3 +1,19 @@
 //! The `smolpack` command line as a library: one module a verb.
 
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+pub mod boot;
+pub mod build;
+pub mod cli;
+pub mod completion;
+pub mod doctor;
 pub mod embedded;
+pub mod error;
+pub mod inspect;
+pub mod kernel;
+pub mod output;
+pub mod paths;
+pub mod signals;
+pub mod terminal;
+pub mod verify;

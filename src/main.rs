@@ -1,5 +1,7 @@
 //! The `smolpack` program.
 
-fn main() {
-    println!("{} {}", smolpack::embedded::GUEST.len(), smolpack::embedded::RUNNER.len());
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    smolpack::cli::run()
 }

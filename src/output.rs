@@ -69,6 +69,11 @@ impl Output {
         }
     }
 
+    /// Why a machine could not start the user's command, said as a shell would: the status says the rest.
+    pub fn command_failed(message: &str) {
+        let _ = writeln!(io::stderr(), "smolpack: {message}");
+    }
+
     fn say(&self, level: Verbosity, line: &str) {
         if self.verbosity >= level {
             // Nobody is left to tell where stderr is gone.
