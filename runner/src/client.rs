@@ -201,7 +201,7 @@ impl Runner {
     fn send(&self, request: &Request, fds: &[BorrowedFd<'_>]) -> Result<(), ClientError> {
         match self.channel.send(request, fds) {
             // It may have said why before it went.
-            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => {
+            Err(e) if matches!(e.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
                 Err(self.event().map_or_else(|e| e, unexpected))
             }
             sent => sent.map_err(ClientError::Talk),
