@@ -6,9 +6,10 @@
 //! its VM generation identifier changed.
 
 use crate::layout;
+use acpi_tables::Aml;
 use acpi_tables::aml::{
-    self, Device, EISAName, Equal, IO, If, Interrupt, Memory32Fixed, Method, Name, Notify, Package,
-    Path, ResourceTemplate, Scope,
+    self, Device, EISAName, Equal, IO, If, Interrupt, Memory32Fixed, Method, Name, Notify, Package, Path,
+    ResourceTemplate, Scope,
 };
 use acpi_tables::fadt::{FADTBuilder, Flags, PmProfile};
 use acpi_tables::gas::{AccessSize, AddressSpace, GAS};
@@ -16,7 +17,6 @@ use acpi_tables::madt::{EnabledStatus, IoApic, LocalInterruptController, MADT, P
 use acpi_tables::rsdp::Rsdp;
 use acpi_tables::sdt::Sdt;
 use acpi_tables::xsdt::XSDT;
-use acpi_tables::Aml;
 
 const OEM: [u8; 6] = *b"SMOLPK";
 const OEM_TABLE: [u8; 8] = *b"SMOLPACK";

@@ -29,7 +29,9 @@ pub enum RunnerProgram {
 #[derive(Debug)]
 pub struct Runner {
     channel: Channel,
-    child: Child,
+    pid: u32,
+    /// To be ended and waited for; none once it has been let go.
+    child: Option<Child>,
 }
 
 /// Why the runner did not do as asked.
@@ -95,7 +97,8 @@ impl RunnerProgram {
             .stdout(Stdio::null())
             .process_group(0);
         hand_over(&mut command, theirs.as_fd());
-        Ok(Runner { child: command.spawn()?, channel })
+        let child = command.spawn()?;
+        Ok(Runner { channel, pid: child.id(), child: Some(child) })
     }
 }
 
@@ -183,16 +186,24 @@ impl Runner {
         }
     }
 
+    /// Lets go without waiting: the runner ends by itself, as it does when this process dies. For callers
+    /// about to exit; taking the VM apart takes the kernel some ten milliseconds.
+    pub fn abandon(mut self) {
+        self.child = None;
+    }
+
     /// The runner's process.
     #[must_use]
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.pid
     }
 
     fn send(&self, request: &Request, fds: &[BorrowedFd<'_>]) -> Result<(), ClientError> {
         match self.channel.send(request, fds) {
             // It may have said why before it went.
-            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Err(self.event().map_or_else(|e| e, unexpected)),
+            Err(e) if matches!(e.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
+                Err(self.event().map_or_else(|e| e, unexpected))
+            }
             sent => sent.map_err(ClientError::Talk),
         }
     }
@@ -212,9 +223,11 @@ impl AsFd for Runner {
 
 impl Drop for Runner {
     fn drop(&mut self) {
-        // Both fail only where the process is gone already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        if let Some(child) = &mut self.child {
+            // Both fail only where the process is gone already.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 }
 

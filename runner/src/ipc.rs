@@ -2,6 +2,7 @@
 
 use crate::control::MAX_MESSAGE;
 use rustix::cmsg_space;
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
@@ -64,13 +65,14 @@ impl Channel {
         let mut bytes = vec![0; MAX_MESSAGE];
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MAX_FDS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
-        let received = rustix::io::retry_on_intr(|| {
+        let received = loop {
             let mut buffers = [IoSliceMut::new(&mut bytes)];
-            recvmsg(&self.0, &mut buffers, &mut control, RecvFlags::CMSG_CLOEXEC)
-        });
-        let received = match received {
-            Err(rustix::io::Errno::CONNRESET) => return Ok(None),
-            received => received?,
+            match recvmsg(&self.0, &mut buffers, &mut control, RecvFlags::CMSG_CLOEXEC) {
+                // The other end was closed with messages unread. This is said once; what it sent before
+                // can still be read.
+                Err(Errno::INTR | Errno::CONNRESET) => {}
+                received => break received?,
+            }
         };
         let fds: Vec<OwnedFd> = control
             .drain()
@@ -128,6 +130,17 @@ mod tests {
         drop(a);
         assert!(b.receive::<u8>().unwrap().is_none());
         assert_eq!(b.send(&1, &[]).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    fn last_words_arrive_although_the_other_end_went_without_reading() {
+        let (a, b) = Channel::pair().unwrap();
+        a.send(&1, &[]).unwrap();
+        b.send(&2, &[]).unwrap();
+        drop(b);
+        assert!(a.send(&3, &[]).is_err());
+        assert_eq!(a.receive::<u8>().unwrap().unwrap().0, 2);
+        assert!(a.receive::<u8>().unwrap().is_none());
     }
 
     #[test]

@@ -65,7 +65,7 @@ pub enum MemoryError {
         actual: u64,
     },
     /// The artifact cannot be read.
-    #[error("section memory: {0}")]
+    #[error("cannot read section memory")]
     Read(#[from] FormatError),
     /// Which pages are in use cannot be found out.
     #[error("cannot read which guest pages are in use from /proc/self/pagemap")]

@@ -3,6 +3,7 @@
 use crate::gate::{self, Misfit};
 use crate::kvm::{Host, KvmError, Vcpu, Vm};
 use crate::memory::{Memory, MemoryError};
+use crate::timings::Timings;
 use crate::vmstate::{self, MachineState, StateError};
 use smolpack_format::{Artifact, FormatError, SectionKind};
 
@@ -24,7 +25,7 @@ pub enum RestoreError {
     #[error("the artifact has no snapshot")]
     NoSnapshot,
     /// It is of another kind of host.
-    #[error("the snapshot does not fit this host: {0}")]
+    #[error("the snapshot does not fit this host")]
     Misfit(#[from] Misfit),
     /// The state section is wrong.
     #[error(transparent)]
@@ -68,21 +69,26 @@ impl RestoreError {
 ///
 /// # Errors
 /// The snapshot does not fit this host, is malformed, or KVM refuses it.
-pub fn restore(host: &Host, artifact: &Artifact) -> Result<Restored, RestoreError> {
+pub fn restore(host: &Host, artifact: &Artifact, timings: &mut Timings) -> Result<Restored, RestoreError> {
     let state = read_state(artifact)?;
     gate::check(&state, host)?;
+    timings.done("state and gate");
     let section = artifact.section(SectionKind::Memory)?.ok_or(RestoreError::NoSnapshot)?;
     if section.len() != state.origin.memory {
         return Err(RestoreError::Length { section: section.len(), state: state.origin.memory });
     }
     let memory = Memory::from_section(artifact, &section)?;
+    timings.done("memory mapped");
     let vm = Vm::new(host, memory)?;
-    let mut vcpus = (0..state.vcpus.len() as u32).map(|i| vm.create_vcpu(i)).collect::<Result<Vec<_>, _>>()?;
+    timings.done("VM");
+    let mut vcpus =
+        (0..state.vcpus.len() as u32).map(|i| vm.create_vcpu(i)).collect::<Result<Vec<_>, _>>()?;
     gate::check_tsc(&state, vcpus[0].tsc_khz()?, host)?;
     for (vcpu, saved) in vcpus.iter_mut().zip(&state.vcpus) {
         vcpu.restore(saved, host)?;
     }
     vm.restore(&state.vm)?;
+    timings.done("CPUs and clock");
     Ok(Restored { vm, vcpus, devices: state.devices })
 }
 

@@ -8,6 +8,7 @@ use smolpack_runner::kvm::msr::{self, Msr};
 use smolpack_runner::kvm::{Host, Vcpu, VcpuState, Vm};
 use smolpack_runner::layout;
 use smolpack_runner::restore::restore;
+use smolpack_runner::timings::Timings;
 use tiny::machine::{boot, run_for, snapshot};
 use vm_memory::{Bytes, GuestAddress};
 
@@ -74,7 +75,7 @@ fn round_trip(cpus: u32, memory_mib: u64, window: u64) {
     }
     let vcpus = run_for(vcpus, 50);
     let artifact = snapshot(&host, &vm, &vcpus, &folder.path().join("snapshot"));
-    let restored = restore(&host, &artifact).unwrap();
+    let restored = restore(&host, &artifact, &mut Timings::start()).unwrap();
     assert_same_registers(&host, &vcpus, &restored.vcpus);
     assert_same_memory(&vm, &restored.vm);
     let before = restored.vcpus[0].registers().unwrap().0.rax;
@@ -115,7 +116,7 @@ fn ten_generations_of_snapshots_lose_no_write() {
     for generation in 0..10 {
         vcpus = run_for(vcpus, 10);
         let artifact = snapshot(&host, &vm, &vcpus, &folder.path().join(generation.to_string()));
-        let restored = restore(&host, &artifact).unwrap();
+        let restored = restore(&host, &artifact, &mut Timings::start()).unwrap();
         assert_same_registers(&host, &vcpus, &restored.vcpus);
         assert_same_memory(&vm, &restored.vm);
         (vm, vcpus) = (restored.vm, restored.vcpus);

@@ -4,11 +4,13 @@
 
 mod tiny;
 
+use smolpack_runner::chain::chain;
 use smolpack_runner::gate::Misfit;
 use smolpack_runner::kvm::msr::Msr;
 use smolpack_runner::kvm::{Backend, Host};
 use smolpack_runner::restore::{RestoreError, restore};
 use smolpack_runner::snapshot::capture;
+use smolpack_runner::timings::Timings;
 use smolpack_runner::vmstate::{MachineState, StateError};
 use tiny::machine::{boot, run_for, write};
 
@@ -23,7 +25,7 @@ fn restore_doctored(doctor: Doctor) -> RestoreError {
     let mut state = capture(&host, &vm, &vcpus, Vec::new()).unwrap();
     doctor(&mut state);
     let artifact = write(&state, &vm, &folder.path().join("snapshot"));
-    restore(&host, &artifact).unwrap_err()
+    restore(&host, &artifact, &mut Timings::start()).unwrap_err()
 }
 
 #[test]
@@ -45,7 +47,7 @@ fn each_field_that_differs_is_named_and_leads_to_a_cold_boot() {
             continue;
         }
         assert!(matches!(error, RestoreError::Misfit(_)), "{name}: {error}");
-        assert!(error.to_string().contains(says), "{name}: {error}");
+        assert!(chain(&error).contains(says), "{name}: {error}");
         assert!(error.boots_cold(), "{name}");
     }
 }
@@ -89,7 +91,7 @@ fn a_damaged_state_is_an_error_and_not_a_cold_boot() {
     ];
     for (name, doctor, says) in cases {
         let error = restore_doctored(doctor);
-        assert!(error.to_string().contains(says), "{name}: {error}");
+        assert!(chain(&error).contains(says), "{name}: {error}");
         assert!(!error.boots_cold(), "{name}: {error}");
     }
 }

@@ -1,1 +1,33 @@
-fn main(){}
+//! The runner: a program around `smolpack_runner::process`, started by `smolpack_runner::client`.
+
+use smolpack_runner::control::CONTROL_FD;
+use smolpack_runner::ipc::Channel;
+use smolpack_runner::process;
+use std::ffi::CString;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    if let Ok(name) = CString::new("smolpack-runner") {
+        // A name in process lists; without it the program's is the number of a descriptor.
+        let _ = rustix::thread::set_name(&name);
+    }
+    ignore_interrupts();
+    // SAFETY: plain query of a number.
+    if unsafe { libc::fcntl(CONTROL_FD, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
+        eprintln!("smolpack-runner: there is no control socket; this program is started by smolpack");
+        return ExitCode::from(125);
+    }
+    // SAFETY: the descriptor is open, and inherited for this purpose: nothing else here owns it.
+    let channel = Channel::inherited(unsafe { OwnedFd::from_raw_fd(CONTROL_FD) });
+    process::run(&channel);
+    ExitCode::SUCCESS
+}
+
+/// Ctrl-C is the parent's to decide about.
+fn ignore_interrupts() {
+    for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
+        // SAFETY: sets a disposition; no handler of ours is involved.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
+}

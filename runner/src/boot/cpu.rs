@@ -57,7 +57,8 @@ pub(super) fn enter_at(vcpu: &Vcpu, entry: u64) -> Result<(), KvmError> {
     sregs.cs = code;
     (sregs.ds, sregs.es, sregs.fs, sregs.gs, sregs.ss) = (data, data, data, data, data);
     sregs.tr = segment(TASK);
-    sregs.gdt = kvm_dtable { base: layout::GDT, limit: size_of_val(&GDT) as u16 - 1, ..kvm_dtable::default() };
+    sregs.gdt =
+        kvm_dtable { base: layout::GDT, limit: size_of_val(&GDT) as u16 - 1, ..kvm_dtable::default() };
     sregs.idt = kvm_dtable { base: layout::IDT, limit: 7, ..kvm_dtable::default() };
     sregs.cr3 = layout::PML4;
     sregs.cr4 |= CR4_PHYSICAL_ADDRESS_EXTENSION;

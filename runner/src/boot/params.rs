@@ -80,8 +80,13 @@ mod tests {
     #[test]
     fn the_memory_map_gives_all_ram_but_the_first_mib_s_upper_part() {
         for gib in [1_u64, 2, 3, 5] {
-            let usable: u64 = memory_map(gib << 30).iter().filter(|e| e.r#type == USABLE).map(|e| e.size).sum();
-            assert_eq!(usable, (gib << 30) - (layout::HIGH_MEMORY_START - layout::LOW_MEMORY_END), "{gib} GiB");
+            let usable: u64 =
+                memory_map(gib << 30).iter().filter(|e| e.r#type == USABLE).map(|e| e.size).sum();
+            assert_eq!(
+                usable,
+                (gib << 30) - (layout::HIGH_MEMORY_START - layout::LOW_MEMORY_END),
+                "{gib} GiB"
+            );
         }
     }
 }

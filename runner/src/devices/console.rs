@@ -31,13 +31,7 @@ impl Console {
     pub(crate) fn new(log: File) -> Result<Self, DeviceError> {
         let metadata = log.metadata().map_err(|e| DeviceError::io("looking at the console log", e))?;
         let written = metadata.is_file().then(|| metadata.len());
-        Ok(Self {
-            log,
-            written,
-            limit: MAX_LOG,
-            buffer: Vec::with_capacity(BUFFER),
-            dirty: new_eventfd()?,
-        })
+        Ok(Self { log, written, limit: MAX_LOG, buffer: Vec::with_capacity(BUFFER), dirty: new_eventfd()? })
     }
 
     /// Readable when [`drain`](Self::drain) has something to write.

@@ -39,8 +39,7 @@ pub(crate) fn transfer(
                 batch.flush(file, direction)?;
             }
             let guard = slice.ptr_guard_mut();
-            batch.vectors[batch.used] =
-                libc::iovec { iov_base: guard.as_ptr().cast(), iov_len: slice.len() };
+            batch.vectors[batch.used] = libc::iovec { iov_base: guard.as_ptr().cast(), iov_len: slice.len() };
             batch.used += 1;
         }
     }
@@ -134,8 +133,7 @@ mod tests {
         let bytes: Vec<u8> = (0..4000u32).map(|i| (i % 251) as u8).collect();
         file.write_all_at(&bytes, 100).unwrap();
         // 200 segments of 20 bytes, some across the border of the regions, and more than one batch.
-        let segments =
-            || (0..200).map(|i| Segment { addr: GuestAddress(0x13 + 20 * i), len: 20 });
+        let segments = || (0..200).map(|i| Segment { addr: GuestAddress(0x13 + 20 * i), len: 20 });
         transfer(&file, &mem, segments(), 100, Direction::ToGuest).unwrap();
         let mut seen = vec![0; 4000];
         mem.read_slice(&mut seen, GuestAddress(0x13)).unwrap();

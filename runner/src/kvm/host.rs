@@ -104,8 +104,7 @@ impl Host {
                 leaf.index = 0;
             }
         }
-        let mut msrs =
-            kvm.get_msr_index_list().named("KVM_GET_MSR_INDEX_LIST")?.as_slice().to_vec();
+        let mut msrs = kvm.get_msr_index_list().named("KVM_GET_MSR_INDEX_LIST")?.as_slice().to_vec();
         msrs.sort_unstable();
         Ok(Self {
             backend: Backend::detect(),

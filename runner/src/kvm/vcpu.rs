@@ -234,7 +234,9 @@ fn handle(exit: VcpuExit<'_>, bus: &dyn Bus) -> Option<Stop> {
         // A triple fault: what a processor does then is to reset.
         VcpuExit::Shutdown => return Some(Stop::Ended(Ended::Reset)),
         VcpuExit::FailEntry(reason, _) => {
-            return Some(Stop::Failed(format!("the processor refused to enter the guest (reason {reason:#x})")));
+            return Some(Stop::Failed(format!(
+                "the processor refused to enter the guest (reason {reason:#x})"
+            )));
         }
         VcpuExit::InternalError => return Some(Stop::Failed("KVM cannot emulate an instruction".into())),
         other => return Some(Stop::Failed(format!("KVM reports {other:?}, which should not happen"))),

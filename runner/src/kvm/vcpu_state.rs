@@ -4,8 +4,8 @@ use super::host::Host;
 use super::msr::{self, Msr};
 use super::{KvmError, Named, xsave};
 use kvm_bindings::{
-    kvm_cpuid_entry2, kvm_debugregs, kvm_lapic_state, kvm_mp_state, kvm_regs,
-    kvm_sregs, kvm_vcpu_events, kvm_xcrs,
+    kvm_cpuid_entry2, kvm_debugregs, kvm_lapic_state, kvm_mp_state, kvm_regs, kvm_sregs, kvm_vcpu_events,
+    kvm_xcrs,
 };
 use kvm_ioctls::VcpuFd;
 use serde::{Deserialize, Serialize};

@@ -8,8 +8,9 @@ use kvm_bindings::{
     KVM_IRQCHIP_IOAPIC, KVM_IRQCHIP_PIC_MASTER, KVM_IRQCHIP_PIC_SLAVE, KVM_PIT_SPEAKER_DUMMY, kvm_clock_data,
     kvm_irqchip, kvm_pit_config, kvm_pit_state2, kvm_userspace_memory_region,
 };
-use kvm_ioctls::VmFd;
+use kvm_ioctls::{IoEventAddress, VmFd};
 use serde::{Deserialize, Serialize};
+use vmm_sys_util::eventfd::EventFd;
 
 /// A virtual machine with its RAM, which lives as long as the machine does.
 #[derive(Debug)]
@@ -78,10 +79,25 @@ impl Vm {
         &self.memory
     }
 
-    /// For interrupt and notification descriptors of devices.
-    #[must_use]
-    pub fn fd(&self) -> &VmFd {
-        &self.fd
+    /// Makes `event` raise the interrupt line `gsi`.
+    ///
+    /// # Errors
+    /// KVM refuses.
+    pub fn register_interrupt(&self, event: &EventFd, gsi: u32) -> Result<(), KvmError> {
+        self.fd.register_irqfd(event, gsi).named("KVM_IRQFD")
+    }
+
+    /// Makes a guest's write of `value` at `address` trigger `event`, without an exit.
+    ///
+    /// # Errors
+    /// KVM refuses.
+    pub fn register_notification(
+        &self,
+        event: &EventFd,
+        address: &IoEventAddress,
+        value: u32,
+    ) -> Result<(), KvmError> {
+        self.fd.register_ioevent(event, address, value).named("KVM_IOEVENTFD")
     }
 
     /// Reads what a snapshot keeps; the CPUs are paused.

@@ -19,13 +19,7 @@ use vm_memory::{Bytes, GuestAddress};
 pub(crate) fn boot(host: &Host, cpus: u32, memory_mib: u64, window: u64) -> (Vm, Vec<Vcpu>) {
     let folder = tempfile::tempdir().unwrap();
     let artifact = super::artifact(&folder.path().join("m"), super::COMPUTE, cpus, memory_mib);
-    let cold = Cold {
-        cpus,
-        memory: memory_mib << 20,
-        cpu: CpuContract::Portable,
-        cmdline: "",
-        windows: &[],
-    };
+    let cold = Cold { cpus, memory: memory_mib << 20, cpu: CpuContract::Portable, cmdline: "", windows: &[] };
     let (vm, mut vcpus) = boot_cold(host, &artifact, &cold).unwrap();
     let guest = vm.memory().guest();
     guest.write_obj(window, GuestAddress(super::WINDOW_BASE)).unwrap();

@@ -62,9 +62,14 @@ enum Source {
     /// In the scratch file, at the same place.
     Scratch,
     /// As they are, in the artifact or in the snapshot's file from this offset on.
-    Raw { overlay: bool, offset: u64 },
+    Raw {
+        overlay: bool,
+        offset: u64,
+    },
     /// Compressed, in a chunk of that section.
-    Section { overlay: bool },
+    Section {
+        overlay: bool,
+    },
 }
 
 impl Disk {
@@ -125,7 +130,9 @@ impl Disk {
             return (true, end);
         }
         match self.overlay_at(at) {
-            Some((Source::Section { .. } | Source::Raw { .. } | Source::Zero, until)) => (true, end.min(until)),
+            Some((Source::Section { .. } | Source::Raw { .. } | Source::Zero, until)) => {
+                (true, end.min(until))
+            }
             Some((Source::Scratch, until)) => (false, end.min(until)),
             None => (false, end),
         }

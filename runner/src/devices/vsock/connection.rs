@@ -237,7 +237,8 @@ impl Connection {
     /// Reads what may be sent.
     fn data(&mut self, buf: &mut [u8]) -> Option<usize> {
         let room = self.credit().min(buf.len());
-        if room == 0 || self.own_shutdown & SHUTDOWN_SEND != 0 || self.guest_shutdown & SHUTDOWN_RECEIVE != 0 {
+        if room == 0 || self.own_shutdown & SHUTDOWN_SEND != 0 || self.guest_shutdown & SHUTDOWN_RECEIVE != 0
+        {
             return None;
         }
         if !self.greeting.is_empty() {

@@ -169,7 +169,8 @@ impl Vsock {
                 it_interval: rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 },
                 it_value: rustix::time::Timespec { tv_sec: 0, tv_nsec: RETRY_NS },
             };
-            let _ = rustix::time::timerfd_settime(&self.timer, rustix::time::TimerfdTimerFlags::empty(), &once);
+            let _ =
+                rustix::time::timerfd_settime(&self.timer, rustix::time::TimerfdTimerFlags::empty(), &once);
         }
     }
 
@@ -273,7 +274,8 @@ impl Vsock {
 
     fn dispatch(&mut self, packet: &Packet, len: usize) {
         let ours = packet.src_cid == GUEST_CID && packet.dst_cid == HOST_CID && packet.kind == TYPE_STREAM;
-        let stream = self.streams.get_mut(&packet.dst_port).filter(|stream| stream.guest_port() == packet.src_port);
+        let stream =
+            self.streams.get_mut(&packet.dst_port).filter(|stream| stream.guest_port() == packet.src_port);
         match stream {
             Some(stream) if ours => {
                 let (port, generation) = (packet.src_port, self.generation);

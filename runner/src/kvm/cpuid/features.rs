@@ -134,7 +134,8 @@ pub fn missing(guest: &[kvm_cpuid_entry2], host: &Host) -> Option<String> {
             let lacking = wanted & !given;
             if lacking != 0 {
                 let mut text = String::new();
-                let _ = write!(text, "CPUID leaf {:#x}.{} {name} bits {lacking:#x}", entry.function, entry.index);
+                let _ =
+                    write!(text, "CPUID leaf {:#x}.{} {name} bits {lacking:#x}", entry.function, entry.index);
                 return Some(text);
             }
         }

@@ -1,0 +1,264 @@
+//! The runner as a process: its life, its messages, and what it leaves behind.
+
+#![allow(clippy::unwrap_used)]
+
+mod tiny;
+
+use smolpack_format::Artifact;
+use smolpack_runner::client::{ClientError, Runner, RunnerProgram};
+use smolpack_runner::control::{Ended, Launch, Start, Started};
+use smolpack_runner::kvm::{Backend, Host};
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+const MEMORY_MIB: u64 = 64;
+
+fn program() -> RunnerProgram {
+    RunnerProgram::Path(env!("CARGO_BIN_EXE_smolpack-runner").into())
+}
+
+/// A folder with a tiny machine's artifact, and runs of it.
+struct Bench {
+    folder: TempDir,
+    artifact: PathBuf,
+}
+
+impl Bench {
+    fn new(code: &[u8]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let artifact = folder.path().join("machine");
+        tiny::artifact(&artifact, code, 1, MEMORY_MIB);
+        Self { folder, artifact }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn launch(&self, start: Start, artifact: &Path, console: &str) -> Result<(Runner, Started), ClientError> {
+        let runner = program().spawn()?;
+        let started = self.launch_on(&runner, start, artifact, console)?;
+        Ok((runner, started))
+    }
+
+    fn launch_on(
+        &self,
+        runner: &Runner,
+        start: Start,
+        artifact: &Path,
+        console: &str,
+    ) -> Result<Started, ClientError> {
+        let console = File::options().create(true).append(true).open(self.path(console)).unwrap();
+        let request =
+            Launch { start, cpus: 1, memory_mib: MEMORY_MIB, disk_bytes: 1 << 20, cmdline: String::new() };
+        runner.launch(request, &File::open(artifact).unwrap(), &console)
+    }
+
+    fn console(&self, name: &str) -> String {
+        let mut text = String::new();
+        File::open(self.path(name)).unwrap().read_to_string(&mut text).unwrap();
+        text
+    }
+
+    /// Waits until the console has so many bytes.
+    fn wait_for_console(&self, name: &str, bytes: usize) -> String {
+        let end = Instant::now() + Duration::from_secs(30);
+        while self.console(name).len() < bytes {
+            assert!(Instant::now() < end, "the guest writes nothing");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.console(name)
+    }
+
+    /// Snapshots a running machine and packs it with the artifact it came from.
+    fn snapshot(&self, runner: &Runner, name: &str) -> PathBuf {
+        let checkpoint = self.path(&format!("{name}.checkpoint"));
+        let file = File::options().create_new(true).read(true).write(true).open(&checkpoint).unwrap();
+        runner.snapshot(&file).unwrap();
+        let machine = Artifact::open(&self.artifact).unwrap();
+        let path = self.path(name);
+        tiny::pack(&machine, &Artifact::open(&checkpoint).unwrap(), &path);
+        path
+    }
+}
+
+/// Fails unless each letter is the one after the last, `p` being followed by `a`.
+fn assert_in_sequence(text: &str) {
+    for (at, pair) in text.as_bytes().windows(2).enumerate() {
+        assert_eq!((pair[0] - b'a' + 1) % 16, pair[1] - b'a', "at {at} of {text}");
+    }
+}
+
+fn is_alive(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    !stat.is_empty() && !stat.contains(") Z ")
+}
+
+fn wait_until_gone(pid: u32) {
+    let end = Instant::now() + Duration::from_secs(10);
+    while is_alive(pid) {
+        assert!(Instant::now() < end, "runner {pid} is still there");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_machine_boots_cold_writes_to_its_console_and_is_killed() {
+    let bench = Bench::new(tiny::LETTERS);
+    let (runner, started) = bench.launch(Start::Cold, &bench.artifact, "console").unwrap();
+    assert!(!started.restored && started.cold_reason.is_none());
+    assert!(started.timings_us.len() >= 4);
+    assert_in_sequence(&bench.wait_for_console("console", 20));
+    runner.kill().unwrap();
+    assert_eq!(runner.wait().unwrap(), Ended::Killed);
+}
+
+#[test]
+fn a_guest_that_ends_the_machine_is_told_apart() {
+    for (code, ended) in
+        [(tiny::OFF, Ended::PowerOff), (tiny::RESET, Ended::Reset), (tiny::TRIPLE_FAULT, Ended::Reset)]
+    {
+        let bench = Bench::new(code);
+        let (runner, _) = bench.launch(Start::Cold, &bench.artifact, "console").unwrap();
+        assert_eq!(runner.wait().unwrap(), ended);
+    }
+}
+
+#[test]
+fn a_restored_machine_goes_on_with_the_next_letter() {
+    let bench = Bench::new(tiny::LETTERS);
+    let (runner, _) = bench.launch(Start::Cold, &bench.artifact, "console").unwrap();
+    bench.wait_for_console("console", 20);
+    let mut restored = bench.snapshot(&runner, "generation0");
+    for generation in 1..10 {
+        let (runner, started) = bench.launch(Start::Any, &restored, "console").unwrap();
+        assert!(started.restored, "{:?}", started.cold_reason);
+        let now = bench.console("console").len();
+        bench.wait_for_console("console", now + 5);
+        restored = bench.snapshot(&runner, &format!("generation{generation}"));
+    }
+    assert_in_sequence(&bench.console("console"));
+}
+
+#[test]
+fn one_snapshot_is_restored_many_times() {
+    let bench = Bench::new(tiny::LETTERS);
+    let (runner, _) = bench.launch(Start::Cold, &bench.artifact, "console").unwrap();
+    let before = bench.wait_for_console("console", 20).len();
+    let restored = bench.snapshot(&runner, "restored");
+    let last = bench.console("console").as_bytes()[before - 1..].to_vec();
+    for run in 0..3 {
+        let console = format!("console{run}");
+        let (_runner, _) = bench.launch(Start::Restore, &restored, &console).unwrap();
+        let text = bench.wait_for_console(&console, 5);
+        let text = format!("{}{text}", *last.last().unwrap() as char);
+        assert_in_sequence(&text);
+    }
+}
+
+#[test]
+fn without_a_snapshot_any_boots_cold_and_says_so_and_restore_fails_with_a_hint() {
+    let bench = Bench::new(tiny::LETTERS);
+    let (_runner, started) = bench.launch(Start::Any, &bench.artifact, "console").unwrap();
+    assert_eq!(started.cold_reason.unwrap(), "The artifact has no snapshot.");
+    let error = bench.launch(Start::Restore, &bench.artifact, "console").unwrap_err();
+    assert_eq!(error.to_string(), "cannot restore: the artifact has no snapshot");
+    assert!(error.hint().is_some());
+}
+
+#[test]
+fn a_snapshot_of_another_kind_of_host_boots_cold_and_says_why() {
+    let host = Host::open().unwrap();
+    let bench = Bench::new(tiny::LETTERS);
+    let (vm, vcpus) = tiny::machine::boot(&host, 1, MEMORY_MIB, 2 << 20);
+    let mut state = smolpack_runner::snapshot::capture(&host, &vm, &vcpus, Vec::new()).unwrap();
+    state.origin.backend = if host.backend == Backend::Vmx { Backend::Svm } else { Backend::Vmx };
+    let checkpoint = tiny::machine::write(&state, &vm, &bench.path("checkpoint"));
+    let mut writer = smolpack_format::Writer::create(&bench.path("odd")).unwrap();
+    let machine = Artifact::open(&bench.artifact).unwrap();
+    for kind in [smolpack_format::SectionKind::Kernel, smolpack_format::SectionKind::Disk] {
+        writer.copy_section(&machine, kind).unwrap();
+    }
+    for kind in [smolpack_format::SectionKind::VmState, smolpack_format::SectionKind::Memory] {
+        writer.copy_section(&checkpoint, kind).unwrap();
+    }
+    writer.finish(machine.manifest().clone()).unwrap();
+    let (_runner, started) = bench.launch(Start::Any, &bench.path("odd"), "console").unwrap();
+    let reason = started.cold_reason.unwrap();
+    assert!(reason.starts_with("The snapshot does not fit this host: it was taken under"), "{reason}");
+    assert!(!bench.wait_for_console("console", 5).is_empty());
+}
+
+#[test]
+fn a_short_file_is_refused_before_it_is_mapped() {
+    let bench = Bench::new(tiny::LETTERS);
+    let (runner, _) = bench.launch(Start::Cold, &bench.artifact, "console").unwrap();
+    let restored = bench.snapshot(&runner, "restored");
+    let length = std::fs::metadata(&restored).unwrap().len();
+    for cut in [1, 4096, length / 2] {
+        File::options().write(true).open(&restored).unwrap().set_len(length - cut).unwrap();
+        let error = bench.launch(Start::Any, &restored, "console").unwrap_err();
+        assert!(matches!(error, ClientError::Failed(_)), "{error}");
+        File::options().write(true).open(&restored).unwrap().set_len(length).unwrap();
+    }
+}
+
+#[test]
+fn an_artifact_that_is_none_is_refused_and_the_process_ends() {
+    let bench = Bench::new(tiny::LETTERS);
+    std::fs::write(bench.path("none"), "hello").unwrap();
+    let runner = program().spawn().unwrap();
+    let error = bench.launch_on(&runner, Start::Any, &bench.path("none"), "console").unwrap_err();
+    assert!(matches!(error, ClientError::Failed(_)), "{error}");
+    wait_until_gone(runner.pid());
+}
+
+#[test]
+fn the_process_ends_when_the_parent_is_gone_even_while_the_guest_runs() {
+    let bench = Bench::new(tiny::LETTERS);
+    let (runner, _) = bench.launch(Start::Cold, &bench.artifact, "console").unwrap();
+    let pid = runner.pid();
+    // As if this process had been killed: its end of the control socket closes, nothing else happens.
+    runner.abandon();
+    wait_until_gone(pid);
+}
+
+#[test]
+fn dropping_the_handle_leaves_no_process() {
+    let bench = Bench::new(tiny::LETTERS);
+    let (runner, _) = bench.launch(Start::Cold, &bench.artifact, "console").unwrap();
+    let pid = runner.pid();
+    drop(runner);
+    assert!(!Path::new(&format!("/proc/{pid}")).exists());
+}
+
+#[test]
+fn an_interrupt_from_the_terminal_does_not_reach_the_runner() {
+    let bench = Bench::new(tiny::LETTERS);
+    let (runner, _) = bench.launch(Start::Cold, &bench.artifact, "console").unwrap();
+    let pid = rustix::process::Pid::from_raw(runner.pid().cast_signed()).unwrap();
+    assert_ne!(rustix::process::getpgid(Some(pid)).unwrap(), rustix::process::getpgrp());
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let before = bench.console("console").len();
+    bench.wait_for_console("console", before + 20);
+}
+
+#[test]
+fn the_program_runs_from_memory() {
+    let bytes = std::fs::read(env!("CARGO_BIN_EXE_smolpack-runner")).unwrap();
+    let bench = Bench::new(tiny::OFF);
+    let runner = RunnerProgram::Embedded(bytes.leak()).spawn().unwrap();
+    let name = std::fs::read_to_string(format!("/proc/{}/comm", runner.pid())).unwrap();
+    bench.launch_on(&runner, Start::Cold, &bench.artifact, "console").unwrap();
+    assert_eq!(runner.wait().unwrap(), Ended::PowerOff);
+    assert!(!name.is_empty());
+}
+
+#[test]
+fn a_missing_program_is_said_to_be_missing() {
+    let error = RunnerProgram::Path("/no/such/runner".into()).spawn().unwrap_err();
+    assert!(matches!(error, ClientError::Spawn(_)), "{error}");
+}
