@@ -491,3 +491,6 @@ impl<D: VirtioDevice> Window for Mmio<D> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

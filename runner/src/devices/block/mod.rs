@@ -128,3 +128,6 @@ impl VirtioDevice for Block {
         served
     }
 }
+
+#[cfg(test)]
+mod tests;
