@@ -152,6 +152,6 @@ mod tests {
     fn devices_lie_in_the_hole() {
         let end = VIRTIO_MMIO + VIRTIO_MMIO_STRIDE * VIRTIO_MMIO_MAX as u64;
         assert!(VIRTIO_MMIO >= HOLE_START && end < u64::from(IOAPIC));
-        assert!(ACPI + ACPI_SIZE <= VMGENID && VMGENID + PAGE <= HIGH_MEMORY_START);
+        const { assert!(ACPI + ACPI_SIZE <= VMGENID && VMGENID + PAGE <= HIGH_MEMORY_START) }
     }
 }

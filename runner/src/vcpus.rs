@@ -54,6 +54,7 @@ impl Running {
     }
 
     /// Why a CPU stopped by itself, if one did.
+    #[must_use]
     pub fn stopped(&self) -> Option<Stop> {
         let _ = self.wake.read();
         self.stopped.try_recv().ok()

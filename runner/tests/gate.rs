@@ -113,7 +113,7 @@ fn bytes_changed_at_random_never_panic() {
     };
     for _ in 0..2000 {
         let mut broken = bytes.clone();
-        for _ in 0..1 + next() % 4 {
+        for _ in 0..=next() % 4 {
             let at = next() % broken.len();
             broken[at] = next() as u8;
         }

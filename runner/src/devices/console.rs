@@ -30,7 +30,7 @@ impl Console {
     /// Output goes to the end of `log`.
     pub(crate) fn new(log: File) -> Result<Self, DeviceError> {
         let metadata = log.metadata().map_err(|e| DeviceError::io("looking at the console log", e))?;
-        let written = metadata.is_file().then(|| metadata.len());
+        let written = metadata.is_file().then_some(metadata.len());
         Ok(Self { log, written, limit: MAX_LOG, buffer: Vec::with_capacity(BUFFER), dirty: new_eventfd()? })
     }
 

@@ -33,6 +33,11 @@ impl Interrupt {
         self.raise(VIRTIO_MMIO_INT_CONFIG);
     }
 
+    /// Has the driver told, with the next interrupt, that the configuration has changed.
+    pub(crate) fn note_config(&self) {
+        self.status.fetch_or(VIRTIO_MMIO_INT_CONFIG, Ordering::SeqCst);
+    }
+
     fn raise(&self, reason: u32) {
         self.status.fetch_or(reason, Ordering::SeqCst);
         trigger(&self.line);

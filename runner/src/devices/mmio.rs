@@ -132,6 +132,8 @@ struct Registers {
     driver_features_sel: u32,
     queue_sel: u32,
     config_generation: u32,
+    /// Whether the log has it that the driver broke the rules.
+    reported: bool,
 }
 
 impl Registers {
@@ -233,8 +235,8 @@ impl<D: VirtioDevice> Mmio<D> {
     }
 
     fn stop(&self, registers: &mut Registers, broken: &Broken) {
-        // At most once until the driver resets the device, so a guest cannot flood the log with it.
-        if !registers.has(VIRTIO_CONFIG_S_NEEDS_RESET) {
+        // Once in the life of a device, so that a guest cannot flood the log.
+        if !std::mem::replace(&mut registers.reported, true) {
             eprintln!("smolpack-runner: {} device stopped, its driver broke the rules: {broken}", D::NAME);
         }
         registers.status |= VIRTIO_CONFIG_S_NEEDS_RESET;
@@ -259,13 +261,11 @@ impl<D: VirtioDevice> Mmio<D> {
         }
     }
 
-    /// Says that the configuration space has changed.
+    /// Notes that the configuration space is not as it was saved; [`resume`](Self::resume) tells the driver.
     pub(crate) fn config_changed(&self) {
         let mut inner = self.lock();
         inner.registers.config_generation = inner.registers.config_generation.wrapping_add(1);
-        if inner.registers.live() {
-            self.interrupt.raise_config();
-        }
+        self.interrupt.note_config();
     }
 
     fn read_register(&self, offset: u32) -> u32 {
@@ -327,6 +327,7 @@ impl<D: VirtioDevice> Inner<D> {
             driver_features_sel: state.driver_features_sel,
             queue_sel: state.queue_sel,
             config_generation: state.config_generation,
+            reported: false,
         };
         let mut inner = Self { device, registers, queues: queues.collect::<Result<_, _>>()? };
         inner.resume(mem)?;
@@ -368,8 +369,11 @@ impl<D: VirtioDevice> Inner<D> {
     }
 
     fn reset(&mut self) {
-        self.registers =
-            Registers { config_generation: self.registers.config_generation, ..Registers::default() };
+        self.registers = Registers {
+            config_generation: self.registers.config_generation,
+            reported: self.registers.reported,
+            ..Registers::default()
+        };
         self.queues.iter_mut().for_each(Queue::reset);
         self.device.reset();
     }
@@ -487,3 +491,6 @@ impl<D: VirtioDevice> Window for Mmio<D> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

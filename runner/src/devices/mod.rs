@@ -18,6 +18,8 @@ mod queue;
 pub mod rng;
 pub mod serial;
 mod set;
+#[cfg(test)]
+mod testing;
 mod transfer;
 pub mod vmgenid;
 pub mod vsock;

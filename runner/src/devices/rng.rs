@@ -82,3 +82,25 @@ impl VirtioDevice for Rng {
         answered
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::mmio::Mmio;
+    use super::super::testing::{Driver, In, Out, memory};
+    use super::*;
+
+    #[test]
+    fn requests_are_filled_with_different_numbers_up_to_a_bound() {
+        let mem = memory();
+        let device = Mmio::new(mem.clone(), Rng::default()).unwrap();
+        let mut driver = Driver::start(&mem, &device);
+        let first = driver.ask(&device, 0, &[In(64)]).unwrap();
+        let second = driver.ask(&device, 0, &[In(40), In(24)]).unwrap();
+        assert_eq!((first.written, second.written), (64, 64));
+        assert_ne!(first.bytes, second.bytes);
+        let much = driver.ask(&device, 0, &[In(3000), In(3000)]).unwrap();
+        assert_eq!(much.written, MAX_BYTES);
+        assert_eq!(much.bytes[MAX_BYTES..], [0; 6000 - MAX_BYTES]);
+        assert_eq!(driver.ask(&device, 0, &[Out(b"no room")]).unwrap().written, 0);
+    }
+}

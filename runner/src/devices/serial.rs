@@ -56,7 +56,9 @@ struct Output(Console);
 
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        bytes.iter().for_each(|&byte| self.0.push(byte));
+        for &byte in bytes {
+            self.0.push(byte);
+        }
         Ok(bytes.len())
     }
 

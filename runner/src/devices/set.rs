@@ -1,15 +1,18 @@
 //! All devices of a machine, and their common event loop.
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::time::Timespec;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use vmm_sys_util::eventfd::EventFd;
 
 use super::block::disk::{Disk, DiskConfig};
 use super::block::{Block, BlockStateV1};
-use super::mmio::{DeviceGuard, Mmio, VirtioDevice, Window};
+use super::mmio::{DeviceGuard, Mmio, Window};
 use super::rng::{Rng, RngStateV1};
 use super::serial::{Serial, SerialStateV1};
 use super::vmgenid::{VmGenId, VmGenIdStateV1};
@@ -116,13 +119,14 @@ impl DeviceSet {
         state: &DeviceSetStateV1,
     ) -> Result<Self, DeviceError> {
         let disk = Disk::new(config.disk)?;
-        if disk.bytes() != state.block.bytes {
-            let why = format!("a disk of {} bytes, but the guest knows {}", disk.bytes(), state.block.bytes);
-            return Err(DeviceError::state(Block::NAME, why));
+        let grown = state.block.check_size(&disk)?;
+        let block = Mmio::restore(mem.clone(), Block::new(disk), &state.block.transport)?;
+        if grown {
+            block.config_changed();
         }
         let vsock = Vsock::new(stream_generation(&config.generation), true)?;
         Self::build(
-            Mmio::restore(mem.clone(), Block::new(disk), &state.block.transport)?,
+            block,
             Mmio::restore(mem.clone(), vsock, &state.vsock.transport)?,
             Mmio::restore(mem.clone(), Rng::default(), &state.rng.transport)?,
             Serial::restore(config.console, &state.serial)?,
@@ -207,14 +211,12 @@ impl DeviceSet {
     /// # Errors
     /// Where the host's event loop fails.
     pub fn handle_events(&self) -> Result<(), DeviceError> {
-        let mut events = Vec::with_capacity(32);
-        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&now)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        let mut events = [const { MaybeUninit::uninit() }; 32];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        match epoll::wait(&self.epoll, &mut events, Some(&now)) {
+            Ok((events, _)) => events.iter().for_each(|event| self.handle(event.data.u64())),
+            Err(Errno::INTR) => {}
             Err(e) => return Err(DeviceError::io("waiting for device events", e)),
-        }
-        for event in &events {
-            self.handle(event.data.u64());
         }
         Ok(())
     }
@@ -322,7 +324,7 @@ impl Bus for DeviceSet {
 
 const SERIAL_PORT_END: u16 = SERIAL_PORT + 7;
 
-/// Sleep control register (ACPI 6.5, section 4.8.3.7): SLP_EN is bit 5, SLP_TYP bits 2 to 4.
+/// Sleep control register (ACPI 6.5, section 4.8.3.7): `SLP_EN` is bit 5, `SLP_TYP` bits 2 to 4.
 fn is_off(value: u8) -> bool {
     value & 1 << 5 != 0 && value >> 2 & 7 == SLEEP_TYPE_OFF
 }

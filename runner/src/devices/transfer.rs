@@ -91,14 +91,12 @@ impl Batch {
                     Direction::FromGuest => libc::pwritev64(fd, pointer, count, at),
                 }
             };
-            match usize::try_from(n) {
-                Ok(n) => return Ok(n),
-                Err(_) => {
-                    let error = io::Error::last_os_error();
-                    if error.kind() != io::ErrorKind::Interrupted {
-                        return Err(error);
-                    }
-                }
+            if let Ok(n) = usize::try_from(n) {
+                return Ok(n);
+            }
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
             }
         }
     }

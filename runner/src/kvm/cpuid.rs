@@ -87,6 +87,9 @@ fn identify(leaf: &mut kvm_cpuid_entry2, host: &Host, index: u32, cpus: u32) {
 
 /// Intel's cache leaf: first and second level belong to one CPU, the last level to all.
 fn share_caches(leaf: &mut kvm_cpuid_entry2, cpus: u32) {
+    if leaf.eax & 0x1f == 0 {
+        return; // no cache: the end of the list, or not an Intel processor
+    }
     let level = (leaf.eax >> 5) & 0b111;
     let sharing = if level >= 3 { cpus.next_power_of_two() - 1 } else { 0 };
     leaf.eax = (leaf.eax & 0x3fff) | (sharing << 14) | ((cpus.next_power_of_two() - 1) << 26);

@@ -49,10 +49,12 @@ impl<'a> Scan<'a> {
             at += PAGE;
         }
         self.at = at;
-        Ok(Some(match untouched {
-            true => Run::Zeros(at - start),
-            false => Run::Data(&self.bytes[start as usize..at as usize]),
-        }))
+        let run = if untouched {
+            Run::Zeros(at - start)
+        } else {
+            Run::Data(&self.bytes[start as usize..at as usize])
+        };
+        Ok(Some(run))
     }
 
     fn untouched(&mut self, at: u64) -> io::Result<bool> {

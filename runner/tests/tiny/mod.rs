@@ -142,7 +142,7 @@ pub(crate) fn pack(machine: &Artifact, checkpoint: &Artifact, path: &Path) -> Ar
         writer.copy_section(checkpoint, kind).unwrap();
     }
     let mut manifest = machine.manifest().clone();
-    manifest.snapshot = checkpoint.manifest().snapshot.clone();
+    manifest.snapshot.clone_from(&checkpoint.manifest().snapshot);
     writer.finish(manifest).unwrap();
     Artifact::open(path).unwrap()
 }

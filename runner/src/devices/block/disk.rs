@@ -3,6 +3,8 @@
 //! A block of 4 KiB comes from the first of these that has it: the scratch file, which takes all writes;
 //! the overlay of the snapshot that was restored; the artifact's disk, beyond whose end all is zero.
 
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
 use smolpack_format::{ChunkData, Section};
 use std::fs::File;
 use std::io;
@@ -21,6 +23,9 @@ pub const BLOCK: u64 = 4096;
 
 /// The largest disk, in bytes: 64 TiB. It bounds the memory that tracks what was written.
 const MAX_BYTES: u64 = 64 << 40;
+
+/// How far ahead a scan for changes looks at once, in bytes.
+const SCAN: u64 = 64 << 20;
 
 /// A section, and the file it lies in.
 pub struct Backing {
@@ -112,30 +117,22 @@ impl Disk {
     pub fn changed(&self) -> impl Iterator<Item = Range<u64>> + '_ {
         let mut at = 0;
         std::iter::from_fn(move || {
-            while at < self.bytes && !self.change_at(at).0 {
-                at = self.change_at(at).1;
-            }
-            let start = at;
-            while at < self.bytes && self.change_at(at).0 {
-                at = self.change_at(at).1;
-            }
+            let start = self.skip(at, false);
+            at = self.skip(start, true);
             (at > start).then_some(start..at)
         })
     }
 
-    /// Whether the block at `at` is not as in the artifact, and where it may be otherwise.
-    fn change_at(&self, at: u64) -> (bool, u64) {
-        let (written, end) = self.written_at(at);
-        if written {
-            return (true, end);
-        }
-        match self.overlay_at(at) {
-            Some((Source::Section { .. } | Source::Raw { .. } | Source::Zero, until)) => {
-                (true, end.min(until))
+    /// The end of the blocks from `at` on that are all changed, or all not.
+    fn skip(&self, mut at: u64, changed: bool) -> u64 {
+        while at < self.bytes {
+            let (source, end) = self.changed_source(at, self.bytes.min(at + SCAN));
+            if source.is_some() != changed {
+                break;
             }
-            Some((Source::Scratch, until)) => (false, end.min(until)),
-            None => (false, end),
+            at = end;
         }
+        at
     }
 
     /// Fills `buf` with the disk's bytes from `at` on.
@@ -146,8 +143,8 @@ impl Disk {
         self.check(at, buf.len() as u64)?;
         let (mut at, mut rest) = (at, buf);
         while !rest.is_empty() {
-            let (source, end) = self.source(at);
-            let take = (end - at).min(rest.len() as u64);
+            let (source, end) = self.source(at, at + rest.len() as u64);
+            let take = end - at;
             let (now, later) = rest.split_at_mut(take as usize);
             match source {
                 Source::Zero => now.fill(0),
@@ -210,7 +207,16 @@ impl Disk {
             return Ok(());
         }
         punch(&self.scratch, at, len)?;
-        self.written.insert(at / BLOCK..(at + len) / BLOCK);
+        let end = at + len;
+        let mut at = at;
+        while at < end {
+            let (source, next) = self.source(at, end);
+            // What is zero anyway needs no mark, so that trimming free space does not count as a change.
+            if source != Source::Zero {
+                self.written.insert(at / BLOCK..next.div_ceil(BLOCK));
+            }
+            at = next;
+        }
         Ok(())
     }
 
@@ -240,65 +246,47 @@ impl Disk {
         }
     }
 
-    /// As [`source`](Self::source), with what follows it in the same file taken in, up to `limit`.
+    /// As [`source`](Self::source), with what follows it in the same file taken in.
     fn run(&self, at: u64, limit: u64) -> (Source, u64) {
-        let (source, mut end) = self.source(at);
+        let (source, mut end) = self.source(at, limit);
         while end < limit {
-            let (next, next_end) = self.source(end);
-            let follows = match (source, next) {
-                (Source::Raw { overlay: a, offset }, Source::Raw { overlay: b, offset: then }) => {
-                    a == b && offset + (end - at) == then
-                }
-                (Source::Section { .. }, _) => false,
-                _ => source == next,
-            };
-            if !follows {
+            let (next, next_end) = self.source(end, limit);
+            if !source.continues(end - at, next) {
                 break;
             }
             end = next_end;
         }
-        (source, end.min(limit))
+        (source, end)
     }
 
-    /// Where the byte at `at` is to be found, and up to where what follows it is to be found there too.
-    fn source(&self, at: u64) -> (Source, u64) {
-        let (written, end) = self.written_at(at);
+    /// Where the byte at `at` is to be found, and up to where, at most `limit`, what follows it is too.
+    fn source(&self, at: u64, limit: u64) -> (Source, u64) {
+        let (source, end) = self.changed_source(at, limit);
+        match source {
+            Some(source) => (source, end),
+            None => match locate(&self.base.section, at, end, false) {
+                Some((source, end)) => (source.unwrap_or(Source::Zero), end),
+                None => (Source::Zero, end),
+            },
+        }
+    }
+
+    /// As `source`, where that is not in the artifact's disk.
+    fn changed_source(&self, at: u64, limit: u64) -> (Option<Source>, u64) {
+        let (written, end) = self.written.run(at / BLOCK, limit.div_ceil(BLOCK));
+        let end = limit.min(end * BLOCK);
         if written {
-            return (Source::Scratch, end);
+            return (Some(Source::Scratch), end);
         }
-        match self.overlay_at(at) {
-            None => self.base_at(at, end),
-            Some((Source::Scratch, until)) => self.base_at(at, end.min(until)),
-            Some((source, until)) => (source, end.min(until)),
-        }
+        let overlay = self.overlay.as_ref().and_then(|overlay| locate(&overlay.section, at, end, true));
+        overlay.unwrap_or((None, end))
     }
 
-    /// Whether the block at `at` was written, and up to where those after it are the same.
-    fn written_at(&self, at: u64) -> (bool, u64) {
-        let (written, end) = self.written.run(at / BLOCK);
-        (written, end * BLOCK)
-    }
-
-    /// As [`source`](Self::source), in the artifact alone; not beyond `end`.
-    fn base_at(&self, at: u64, end: u64) -> (Source, u64) {
-        match chunk_at(&self.base.section, at) {
-            Some((data, until)) => (source_of(data, false), end.min(until)),
-            None => (Source::Zero, end),
-        }
-    }
-
-    /// As [`source`](Self::source), in the snapshot's overlay alone, where `Scratch` stands for "as in
-    /// the artifact". None beyond its end, or where there is none.
-    fn overlay_at(&self, at: u64) -> Option<(Source, u64)> {
-        let (data, until) = chunk_at(&self.overlay.as_ref()?.section, at)?;
-        Some((source_of(data, true), until))
-    }
-
-    /// Decodes the disk's bytes from `at` on, which a compressed chunk holds.
     fn decode(&self, overlay: bool, buf: &mut [u8], at: u64) -> io::Result<()> {
         self.backing(overlay).section.read_at(buf, at).map_err(io::Error::other)
     }
 
+    /// Decodes what is at `at` into `segments`.
     fn decode_to(
         &self,
         overlay: bool,
@@ -306,65 +294,72 @@ impl Disk {
         segments: impl Iterator<Item = Segment>,
         mut at: u64,
     ) -> io::Result<()> {
-        let mut buf = Vec::new();
+        let mut buf = [0; BLOCK as usize];
         for segment in segments {
-            buf.resize(segment.len, 0);
-            self.decode(overlay, &mut buf, at)?;
-            mem.write_slice(&buf, segment.addr).map_err(io::Error::other)?;
-            at += segment.len as u64;
+            let mut done = 0;
+            while done < segment.len {
+                let take = (segment.len - done).min(buf.len());
+                self.decode(overlay, &mut buf[..take], at)?;
+                let addr = GuestAddress(segment.addr.0 + done as u64);
+                mem.write_slice(&buf[..take], addr).map_err(io::Error::other)?;
+                (done, at) = (done + take, at + take as u64);
+            }
         }
         Ok(())
     }
 }
 
-/// What the chunk that holds `at` is, its raw data taken from there on, and where it ends.
-fn chunk_at(section: &Section, at: u64) -> Option<(ChunkData, u64)> {
-    let chunk = &section.chunks()[section.chunk_index(at)?];
-    let data = match chunk.data {
-        ChunkData::Raw { offset } => ChunkData::Raw { offset: offset + (at - chunk.at) },
-        other => other,
-    };
-    Some((data, chunk.at + chunk.len))
-}
-
-fn source_of(data: ChunkData, overlay: bool) -> Source {
-    match data {
-        ChunkData::Zero => Source::Zero,
-        ChunkData::Parent => Source::Scratch,
-        ChunkData::Raw { offset } => Source::Raw { overlay, offset },
-        ChunkData::Zstd { .. } => Source::Section { overlay },
+impl Source {
+    /// Whether `next`, which comes `len` bytes later, can be read together with this.
+    fn continues(self, len: u64, next: Self) -> bool {
+        match (self, next) {
+            (Self::Raw { overlay, offset }, Self::Raw { overlay: other, offset: then }) => {
+                overlay == other && offset + len == then
+            }
+            _ => self == next,
+        }
     }
 }
 
+/// Where `section` has the byte at `at`, and up to where, at most `limit`, what follows it; no source
+/// where that is its parent's affair, nothing beyond its end.
+fn locate(section: &Section, at: u64, limit: u64, overlay: bool) -> Option<(Option<Source>, u64)> {
+    let chunk = &section.chunks()[section.chunk_index(at)?];
+    let source = match chunk.data {
+        ChunkData::Parent => None,
+        ChunkData::Zero => Some(Source::Zero),
+        ChunkData::Raw { offset } => Some(Source::Raw { overlay, offset: offset + (at - chunk.at) }),
+        ChunkData::Zstd { .. } => Some(Source::Section { overlay }),
+    };
+    Some((source, limit.min(chunk.at + chunk.len)))
+}
+
+/// Fills `segments` with zeros.
 fn zero(mem: &GuestMemory, segments: impl Iterator<Item = Segment>) -> io::Result<()> {
-    const ZEROS: [u8; 4096] = [0; 4096];
+    const ZEROS: [u8; BLOCK as usize] = [0; BLOCK as usize];
     for segment in segments {
-        let mut done = 0;
-        while done < segment.len {
-            let some = (segment.len - done).min(ZEROS.len());
-            let at = GuestAddress(segment.addr.0 + done as u64);
-            mem.write_slice(&ZEROS[..some], at).map_err(io::Error::other)?;
-            done += some;
+        for done in (0..segment.len).step_by(ZEROS.len()) {
+            let take = (segment.len - done).min(ZEROS.len());
+            let addr = GuestAddress(segment.addr.0 + done as u64);
+            mem.write_slice(&ZEROS[..take], addr).map_err(io::Error::other)?;
         }
     }
     Ok(())
 }
 
-/// Frees a run of a file; it reads as zeros then. A file system without holes gets zeros written.
+/// Punches a hole, or writes zeros where the file system knows no holes.
 fn punch(file: &File, at: u64, len: u64) -> io::Result<()> {
-    use rustix::fs::{FallocateFlags, fallocate};
     match fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, at, len) {
-        Ok(()) => Ok(()),
-        Err(rustix::io::Errno::OPNOTSUPP) => {
-            let zeros = vec![0; (1 << 20).min(len as usize)];
-            let mut done = 0;
-            while done < len {
-                let some = (len - done).min(zeros.len() as u64);
-                file.write_all_at(&zeros[..some as usize], at + done)?;
-                done += some;
-            }
-            Ok(())
-        }
-        Err(e) => Err(e.into()),
+        Err(Errno::OPNOTSUPP) => write_zeros(file, at, len),
+        other => Ok(other?),
     }
+}
+
+fn write_zeros(file: &File, at: u64, len: u64) -> io::Result<()> {
+    let zeros = vec![0; 64 * BLOCK as usize];
+    let step = zeros.len() as u64;
+    for done in (0..len).step_by(zeros.len()) {
+        file.write_all_at(&zeros[..step.min(len - done) as usize], at + done)?;
+    }
+    Ok(())
 }

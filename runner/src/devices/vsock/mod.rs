@@ -5,12 +5,17 @@
 //! restore until the guest has forgotten the streams of the machine that was saved.
 
 mod connection;
+mod credit;
 mod packet;
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
 use serde::{Deserialize, Serialize};
-use smolpack_guest::protocol::{AGENT_PORT, Frame, Hello, Kind};
-use std::collections::{BTreeMap, VecDeque};
+use smolpack_guest::protocol::{Frame, Hello, Kind};
+use std::collections::{HashMap, VecDeque};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -37,6 +42,8 @@ const MAX_REFUSALS: usize = 256;
 const RETRY_NS: i64 = 5_000_000;
 /// `VIRTIO_VSOCK_EVENT_TRANSPORT_RESET`: the guest forgets all its streams.
 const TRANSPORT_RESET: [u8; 4] = [0; 4];
+/// Local ports are in the upper half, clear of well-known ones.
+const UPPER_HALF: u32 = 1 << 31;
 /// The epoll token of the retry timer; streams have their local port.
 const TIMER: u64 = u64::MAX;
 
@@ -62,14 +69,16 @@ enum Reset {
 
 /// The vsock device.
 pub(crate) struct Vsock {
-    streams: BTreeMap<u32, Connection>,
+    /// By local port.
+    streams: HashMap<u32, Connection>,
+    /// Local ports of streams that may have something to send: each has its turn. Some may be gone.
+    ready: VecDeque<u32>,
     next_port: u32,
-    /// The stream that was served last: each has its turn.
-    last: u32,
     refusals: VecDeque<Packet>,
     reset: Reset,
     epoll: OwnedFd,
     timer: OwnedFd,
+    timer_set: bool,
     generation: u64,
     chain: Chain,
     buffer: Vec<u8>,
@@ -81,21 +90,19 @@ impl Vsock {
     pub(crate) fn new(generation: u64, restored: bool) -> Result<Self, DeviceError> {
         let failed = |e: rustix::io::Errno| DeviceError::io("setting up vsock", e);
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(failed)?;
-        let timer = rustix::time::timerfd_create(
-            rustix::time::TimerfdClockId::Monotonic,
-            rustix::time::TimerfdFlags::CLOEXEC | rustix::time::TimerfdFlags::NONBLOCK,
-        )
-        .map_err(failed)?;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)
+            .map_err(failed)?;
         epoll::add(&epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN).map_err(failed)?;
         Ok(Self {
-            streams: BTreeMap::new(),
+            streams: HashMap::new(),
+            ready: VecDeque::new(),
             // A port the machine that was saved is unlikely to have used a moment ago.
-            next_port: random_u64()? as u32 | 1 << 31,
-            last: 0,
+            next_port: random_u64()? as u32 | UPPER_HALF,
             refusals: VecDeque::new(),
             reset: if restored { Reset::Due } else { Reset::Done },
             epoll,
             timer,
+            timer_set: false,
             generation,
             chain: Chain::default(),
             buffer: vec![0; MAX_DATA],
@@ -118,6 +125,7 @@ impl Vsock {
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         epoll::add(&self.epoll, &stream, EventData::new_u64(local.into()), flags)?;
         self.streams.insert(local, Connection::new(stream, local, port));
+        self.enqueue(local);
         Ok(())
     }
 
@@ -130,48 +138,75 @@ impl Vsock {
         port
     }
 
-    /// Stays in the upper half, clear of well-known ports and of the wildcard.
+    /// Stays clear of the wildcard, the last port of all.
     fn step_port(&mut self) {
-        self.next_port = (self.next_port + 1) % (u32::MAX - 1) | 1 << 31;
+        self.next_port = ((self.next_port + 1) % (u32::MAX - 1)) | UPPER_HALF;
     }
 
     /// Takes in what the streams' sockets and the timer have to say.
     pub(crate) fn socket_events(&mut self) {
-        let mut events = Vec::with_capacity(64);
-        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-        if epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&now)).is_err() {
-            return;
-        }
-        for event in &events {
+        let mut events = [const { MaybeUninit::uninit() }; 64];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let Ok((events, _)) = epoll::wait(&self.epoll, &mut events, Some(&now)) else { return };
+        for event in events {
             let (token, flags) = (event.data.u64(), event.flags);
             if token == TIMER {
                 self.retry();
-            } else if let Some(stream) = self.streams.get_mut(&(token as u32)) {
-                let hung_up = flags.intersects(EventFlags::HUP | EventFlags::ERR);
-                let readable = flags.intersects(EventFlags::IN | EventFlags::RDHUP);
-                stream.socket_event(readable, flags.contains(EventFlags::OUT), hung_up);
+                continue;
             }
+            let hung_up = flags.intersects(EventFlags::HUP | EventFlags::ERR);
+            let readable = flags.intersects(EventFlags::IN | EventFlags::RDHUP);
+            self.with_stream(token as u32, |stream| {
+                stream.socket_event(readable, flags.contains(EventFlags::OUT), hung_up);
+            });
+            self.enqueue(token as u32);
         }
-        self.drop_the_dead();
+    }
+
+    /// Lets `work` have the stream of a local port, and sees to what has become of it.
+    fn with_stream<T>(&mut self, port: u32, work: impl FnOnce(&mut Connection) -> T) -> Option<T> {
+        let stream = self.streams.get_mut(&port)?;
+        let value = work(stream);
+        if stream.over() {
+            // Another process may hold the same socket, so closing it is not enough.
+            let _ = epoll::delete(&self.epoll, stream.stream());
+            self.streams.remove(&port);
+        } else if stream.waiting() {
+            self.set_timer();
+        }
+        Some(value)
+    }
+
+    /// Gives the stream of a local port a turn at sending.
+    fn enqueue(&mut self, port: u32) {
+        if let Some(stream) = self.streams.get_mut(&port)
+            && !std::mem::replace(&mut stream.queued, true)
+        {
+            self.ready.push_back(port);
+        }
     }
 
     fn retry(&mut self) {
         let mut expirations = [0; 8];
         let _ = rustix::io::read(&self.timer, &mut expirations);
-        self.streams.values_mut().for_each(Connection::retry);
+        self.timer_set = false;
+        let waiting: Vec<u32> =
+            self.streams.iter().filter(|(_, stream)| stream.waiting()).map(|(&port, _)| port).collect();
+        for port in waiting {
+            self.with_stream(port, Connection::retry);
+            self.enqueue(port);
+        }
     }
 
-    fn drop_the_dead(&mut self) {
-        // Closing a socket takes it out of the epoll set: no other descriptor refers to it.
-        self.streams.retain(|_, stream| !stream.over());
-        if self.streams.values().any(Connection::waiting) {
-            let once = rustix::time::Itimerspec {
-                it_interval: rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 },
-                it_value: rustix::time::Timespec { tv_sec: 0, tv_nsec: RETRY_NS },
-            };
-            let _ =
-                rustix::time::timerfd_settime(&self.timer, rustix::time::TimerfdTimerFlags::empty(), &once);
+    fn set_timer(&mut self) {
+        if self.timer_set {
+            return;
         }
+        let once = Itimerspec {
+            it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
+            it_value: Timespec { tv_sec: 0, tv_nsec: RETRY_NS },
+        };
+        self.timer_set = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once).is_ok();
     }
 
     /// Sends the guest what there is, for as long as it has buffers.
@@ -209,17 +244,24 @@ impl Vsock {
         if let Some(refusal) = self.refusals.pop_front() {
             return Some((refusal, 0));
         }
-        let room = room.min(MAX_DATA);
-        let buffer = &mut self.buffer[..room];
-        let after = self.streams.range(self.last.saturating_add(1)..).map(|(port, _)| *port);
-        let order: Vec<u32> = after.chain(self.streams.range(..=self.last).map(|(port, _)| *port)).collect();
-        for port in order {
-            if let Some(found) = self.streams.get_mut(&port).and_then(|stream| stream.next(buffer)) {
-                self.last = port;
-                return Some(found);
+        let generation = self.generation;
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let room = &mut buffer[..room.min(MAX_DATA)];
+        let mut found = None;
+        while found.is_none()
+            && let Some(port) = self.ready.pop_front()
+        {
+            let next = |stream: &mut Connection| {
+                stream.queued = false;
+                stream.next(room, || greeting(generation))
+            };
+            found = self.with_stream(port, next).flatten();
+            if found.is_some() {
+                self.enqueue(port);
             }
         }
-        None
+        self.buffer = buffer;
+        found
     }
 
     /// Tells a restored guest to forget its streams, and sees when it has.
@@ -261,39 +303,40 @@ impl Vsock {
             self.chain.readable().read(io.mem, 0, &mut header)?;
             let packet = Packet::decode(&header);
             let len = packet.len as usize;
-            if len > MAX_DATA || HEADER + len > self.chain.readable().len() {
-                return Err(Broken::Buffer("a packet has less data than it says"));
+            let whole = len <= MAX_DATA && HEADER + len <= self.chain.readable().len();
+            if whole {
+                self.chain.readable().read(io.mem, HEADER, &mut self.buffer[..len])?;
             }
-            self.chain.readable().read(io.mem, HEADER, &mut self.buffer[..len])?;
             io.queues[TX].complete(io.mem, self.chain.head(), 0)?;
-            self.dispatch(&packet, len);
+            self.dispatch(&packet, whole);
         }
         io.again(TX);
         Ok(())
     }
 
-    fn dispatch(&mut self, packet: &Packet, len: usize) {
+    /// Gives a packet, whose data is in `buffer`, to its stream, or refuses it. One that has less data
+    /// than it says ends its stream.
+    fn dispatch(&mut self, packet: &Packet, whole: bool) {
         let ours = packet.src_cid == GUEST_CID && packet.dst_cid == HOST_CID && packet.kind == TYPE_STREAM;
-        let stream =
-            self.streams.get_mut(&packet.dst_port).filter(|stream| stream.guest_port() == packet.src_port);
-        match stream {
-            Some(stream) if ours => {
-                let (port, generation) = (packet.src_port, self.generation);
-                stream.receive(packet, &self.buffer[..len], || greeting(port, generation));
-            }
-            _ if packet.op == Some(Op::Reset) => {}
-            _ if self.refusals.len() < MAX_REFUSALS => self.refusals.push_back(Packet::refuse(packet)),
-            _ => {}
+        let port = packet.dst_port;
+        let known = self.streams.get(&port).is_some_and(|stream| stream.answers(packet.src_port));
+        if ours && known {
+            let buffer = std::mem::take(&mut self.buffer);
+            let data = if whole { Some(&buffer[..packet.len as usize]) } else { None };
+            self.with_stream(port, |stream| stream.receive(packet, data));
+            self.buffer = buffer;
+            self.enqueue(port);
+        } else if packet.op != Some(Op::Reset) && self.refusals.len() < MAX_REFUSALS {
+            self.refusals.push_back(Packet::refuse(packet));
         }
     }
 }
 
 /// What every stream to the agent begins with. A host that has no random numbers to give, or a clock
 /// before 1970, sends nothing: the agent then answers nothing either.
-fn greeting(port: u32, generation: u64) -> Vec<u8> {
+fn greeting(generation: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
-    if port == AGENT_PORT
-        && let Ok(now) = SystemTime::now().duration_since(UNIX_EPOCH)
+    if let Ok(now) = SystemTime::now().duration_since(UNIX_EPOCH)
         && let Some(entropy) = entropy()
     {
         let realtime_ns = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
@@ -324,16 +367,21 @@ impl VirtioDevice for Vsock {
 
     fn activate(&mut self, _features: u64) {}
 
+    /// Streams that are still to be opened are kept: a driver resets the device before it starts, and
+    /// by then the host may have asked for some.
     fn reset(&mut self) {
-        self.streams.clear();
         self.refusals.clear();
         self.reset = Reset::Done;
+        let ports: Vec<u32> = self.streams.keys().copied().collect();
+        for port in ports {
+            self.with_stream(port, Connection::guest_lost);
+            self.enqueue(port);
+        }
     }
 
     fn process(&mut self, queue: usize, io: &mut Io<'_>) -> Result<(), Broken> {
         let received = if queue == TX { self.receive(io) } else { Ok(()) };
         let sent = received.and_then(|()| self.send(io));
-        self.drop_the_dead();
         io.queues[TX].signal(io.mem, io.interrupt)?;
         io.queues[RX].signal(io.mem, io.interrupt)?;
         sent

@@ -37,13 +37,13 @@ const V2_1_ECX: u32 = bits([0, 1, 9, 13, 17, 19, 20, 21, 22, 23, 25, 30]);
 /// monitoring, machine-check broadcast and the serial number.
 const V2_1_EDX: u32 =
     bits([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 14, 15, 16, 17, 19, 23, 24, 25, 26, 27, 28]);
-/// Leaf 7 EBX: FSGSBASE, TSC_ADJUST, SMEP, ERMS, INVPCID, RDSEED, SMAP, CLFLUSHOPT, CLWB.
+/// Leaf 7 EBX: FSGSBASE, TSC adjustment, SMEP, ERMS, INVPCID, RDSEED, SMAP, CLFLUSHOPT, CLWB.
 const V2_7_EBX: u32 = bits([0, 1, 7, 9, 10, 18, 20, 23, 24]);
 /// Leaf 7 ECX: UMIP.
 const V2_7_ECX: u32 = bits([2]);
-/// Leaf 7 EDX, mitigations only: MD_CLEAR, IBRS and IBPB, STIBP, L1D_FLUSH, ARCH_CAPABILITIES, SSBD.
+/// Leaf 7 EDX, mitigations only: `MD_CLEAR`, IBRS and IBPB, STIBP, `L1D_FLUSH`, `ARCH_CAPABILITIES`, SSBD.
 const V2_7_EDX: u32 = bits([10, 26, 27, 28, 29, 31]);
-/// Extended leaf 1 ECX: LAHF, CMP_LEGACY, CR8, LZCNT is v3, 3DNow prefetch.
+/// Extended leaf 1 ECX: LAHF, legacy core count, CR8, 3DNow prefetch. (LZCNT is v3.)
 const V2_X1_ECX: u32 = bits([0, 1, 4, 8]);
 /// Extended leaf 1 EDX: those shared with leaf 1, SYSCALL, NX, MMX extensions, 1 GiB pages, RDTSCP, long mode.
 const V2_X1_EDX: u32 =
@@ -162,7 +162,7 @@ fn compared(entry: &kvm_cpuid_entry2, host: &Host) -> Vec<(&'static str, u32, u3
             ("ECX", entry.ecx, given.ecx | deadline | (NOT_FEATURES_ECX & !bits([24]))),
             ("EDX", entry.edx, given.edx | NOT_FEATURES_EDX),
         ],
-        (6, _) | (0xd, 1) | (0x4000_0001, _) => vec![("EAX", entry.eax, given.eax)],
+        (6 | 0x4000_0001, _) | (0xd, 1) => vec![("EAX", entry.eax, given.eax)],
         (7, 0) => vec![
             ("EBX", entry.ebx, given.ebx),
             ("ECX", entry.ecx & !bits([4]), given.ecx), // OSPKE follows the guest's CR4
