@@ -104,7 +104,9 @@ fn command(args: &BootArgs, manifest: &Manifest) -> Result<Exec, CliError> {
         args.command.clone()
     };
     if argv.is_empty() {
-        return Err(CliError::bad_input("the machine has no entrypoint and no cmd").hint("give a command after --"));
+        return Err(
+            CliError::bad_input("the machine has no entrypoint and no cmd").hint("give a command after --")
+        );
     }
     let mut env = manifest.env.clone();
     for name in &manifest.env_from_host {
@@ -136,7 +138,9 @@ fn console(args: &BootArgs) -> Result<File, CliError> {
             .read(true)
             .open(path)
             .map_err(|e| CliError::failed(format!("cannot open {}: {e}", path.display()))),
-        None => tempfile::tempfile().map_err(|e| CliError::failed(format!("cannot make a temporary file: {e}"))),
+        None => {
+            tempfile::tempfile().map_err(|e| CliError::failed(format!("cannot make a temporary file: {e}")))
+        }
     }
 }
 
@@ -179,7 +183,8 @@ impl Machine {
     /// Runs the command to its end. A signal to this program ends the machine, and with it the stream.
     fn run(&self, args: &BootArgs, command: Exec, signals: &Signals) -> Result<u8, CliError> {
         let stream = self.runner.connect(AGENT_PORT)?;
-        let control = stream.try_clone().map_err(|e| CliError::failed(format!("cannot watch the stream: {e}")))?;
+        let control =
+            stream.try_clone().map_err(|e| CliError::failed(format!("cannot watch the stream: {e}")))?;
         let session = Session::exec(stream, command).map_err(|e| self.ended(&AgentError::from(e)))?;
         let raw = if args.tty { Some(RawMode::enter()?) } else { None };
         feed(session.input(), args.interactive || args.tty);
@@ -202,7 +207,9 @@ impl Machine {
     fn ended(&self, error: &AgentError) -> CliError {
         let why = match self.runner.wait() {
             Ok(Ended::PowerOff) => "the machine switched itself off before the command ended".to_owned(),
-            Ok(Ended::Reset) => "the machine reset before the command ended; its kernel may have crashed".to_owned(),
+            Ok(Ended::Reset) => {
+                "the machine reset before the command ended; its kernel may have crashed".to_owned()
+            }
             Ok(Ended::Killed) => "the machine was stopped before the command ended".to_owned(),
             Err(ClientError::Talk(_)) => chain(error),
             Err(e) => chain(&e),

@@ -105,8 +105,12 @@ pub fn build(args: &BuildArgs, out: &mut Output) -> Result<(), CliError> {
     let kernels = KernelStore::open(&paths::data()?)?;
     let registry = registry(args)?;
     let cache = paths::cache()?;
-    let images =
-        LoadOptions { platform: platform(&smolfile)?, cache: &cache, registry: &registry, limits: image::Limits::default() };
+    let images = LoadOptions {
+        platform: platform(&smolfile)?,
+        cache: &cache,
+        registry: &registry,
+        limits: image::Limits::default(),
+    };
     let request = Request {
         spec: &MachineSpec { smolfile, overrides },
         context: &context,
@@ -120,8 +124,15 @@ pub fn build(args: &BuildArgs, out: &mut Output) -> Result<(), CliError> {
     };
     let mut bars = out.progress();
     let Built { digest, bytes } = run(&request, &mut bars)?;
-    let phases = bars.finish().into_iter().map(|(name, took)| Phase { name, seconds: took.as_secs_f64() }).collect();
-    out.data(&Report { file: output, digest: digest.to_string(), bytes, snapshot: snapshot.is_some(), phases })
+    let phases =
+        bars.finish().into_iter().map(|(name, took)| Phase { name, seconds: took.as_secs_f64() }).collect();
+    out.data(&Report {
+        file: output,
+        digest: digest.to_string(),
+        bytes,
+        snapshot: snapshot.is_some(),
+        phases,
+    })
 }
 
 /// The Smolfile, and the folder its paths are relative to.
@@ -154,8 +165,9 @@ fn image_source(args: &BuildArgs, smolfile: &Smolfile, context: &Path) -> Result
 fn default_output(context: &Path) -> Result<PathBuf, CliError> {
     let folder = context.canonicalize().ok();
     let name = folder.as_deref().and_then(Path::file_name).and_then(|name| name.to_str());
-    name.map(|name| PathBuf::from(format!("{name}.smolmachine")))
-        .ok_or_else(|| CliError::bad_input("the Smolfile's folder has no name to call the artifact by").hint("-o FILE"))
+    name.map(|name| PathBuf::from(format!("{name}.smolmachine"))).ok_or_else(|| {
+        CliError::bad_input("the Smolfile's folder has no name to call the artifact by").hint("-o FILE")
+    })
 }
 
 fn wants_snapshot(
@@ -195,7 +207,8 @@ fn platform(smolfile: &Smolfile) -> Result<Platform, CliError> {
 /// Logins as docker keeps them, where it does.
 fn registry(args: &BuildArgs) -> Result<RegistryAccess, CliError> {
     let folder = std::env::var_os("DOCKER_CONFIG").map(PathBuf::from);
-    let file = folder.or_else(|| paths::home().map(|home| home.join(".docker"))).map(|dir| dir.join("config.json"));
+    let file =
+        folder.or_else(|| paths::home().map(|home| home.join(".docker"))).map(|dir| dir.join("config.json"));
     let credentials = match file.map(|file| (std::fs::read(&file), file)) {
         Some((Ok(bytes), file)) => Credentials::from_docker_config(&bytes, &file.display().to_string())
             .map_err(|e| CliError::from(BuildError::from(e)))?,

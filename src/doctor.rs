@@ -166,7 +166,10 @@ mod tests {
     #[test]
     fn a_missing_program_names_the_command_that_installs_it() {
         let check = program("no-such-program-here", "qemu", "sudo apt-get install it");
-        assert_eq!((check.status, check.remedy.as_deref()), (Status::Warning, Some("sudo apt-get install it")));
+        assert_eq!(
+            (check.status, check.remedy.as_deref()),
+            (Status::Warning, Some("sudo apt-get install it"))
+        );
     }
 
     #[test]

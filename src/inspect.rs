@@ -78,9 +78,12 @@ impl fmt::Display for Inspection {
         line("user", m.user.as_deref().unwrap_or_default())?;
         line("workdir", m.workdir.as_deref().unwrap_or_default())?;
         line("network", &network(m))?;
-        line("snapshot", &m.snapshot.as_ref().map_or("none: boots cold".to_owned(), |s| {
-            format!("{} on {}", s.cpu_vendor, s.backend)
-        }))?;
+        line(
+            "snapshot",
+            &m.snapshot
+                .as_ref()
+                .map_or("none: boots cold".to_owned(), |s| format!("{} on {}", s.cpu_vendor, s.backend)),
+        )?;
         writeln!(f, "\n{:<11}{:>12}{:>12}{:>8}  digest", "section", "length", "stored", "chunks")?;
         for s in &self.sections {
             let (length, stored) = (size(s.length), size(s.stored));

@@ -39,7 +39,8 @@ impl Output {
     /// Where stdout cannot be written. A reader that has gone is no error.
     pub fn data<T: Serialize + Display>(&self, value: &T) -> Result<(), CliError> {
         let text = if self.json {
-            serde_json::to_string(value).map_err(|e| CliError::failed(format!("cannot express as JSON: {e}")))?
+            serde_json::to_string(value)
+                .map_err(|e| CliError::failed(format!("cannot express as JSON: {e}")))?
         } else {
             value.to_string()
         };

@@ -51,8 +51,7 @@ impl MachineSpec {
     #[must_use]
     pub fn resolve(&self, image: &ImageConfig, kernel: manifest::Kernel) -> Manifest {
         let file = &self.smolfile;
-        let mut m =
-            Manifest::new(manifest::Kind::Machine, self.cpus(), self.memory_mib(), self.disk_bytes());
+        let mut m = Manifest::new(manifest::Kind::Machine, self.cpus(), self.memory_mib(), self.disk_bytes());
         (m.entrypoint, m.cmd) = self.command(image);
         (m.env, m.env_from_host) = environment(&image.env, &file.env);
         m.user = file.user.clone().or_else(|| image.user.clone());
@@ -128,7 +127,8 @@ fn environment(image: &[String], ours: &[EnvEntry]) -> (Vec<String>, Vec<String>
     let mut set: Vec<(String, String)> = Vec::new();
     let mut from_host: Vec<String> = Vec::new();
     let image = image.iter().filter_map(|pair| pair.split_once('='));
-    let entries = image.map(|(name, value)| EnvEntry::Set(name.into(), value.into())).chain(ours.iter().cloned());
+    let entries =
+        image.map(|(name, value)| EnvEntry::Set(name.into(), value.into())).chain(ours.iter().cloned());
     for entry in entries {
         match entry {
             EnvEntry::Set(name, value) => {
@@ -249,7 +249,10 @@ mod tests {
     #[test]
     fn variables_replace_by_name_and_a_bare_name_is_the_hosts() {
         let m = resolve("env = [\"A=ours\", \"B=1\", \"PATH\"]", Overrides::default());
-        assert_eq!((m.env, m.env_from_host), (vec!["A=ours".to_owned(), "B=1".into()], vec!["PATH".to_owned()]));
+        assert_eq!(
+            (m.env, m.env_from_host),
+            (vec!["A=ours".to_owned(), "B=1".into()], vec!["PATH".to_owned()])
+        );
     }
 
     #[test]

@@ -8,7 +8,10 @@ use std::time::{Duration, Instant};
 #[test]
 fn stdout_stderr_and_status_are_the_commands_own() {
     let out = boot(&["-q", hello(), "--", "sh", "-c", "echo out; echo err >&2; exit 7"]);
-    assert_eq!((out.status.code(), text(&out.stdout), text(&out.stderr)), (Some(7), "out\n".into(), "err\n".into()));
+    assert_eq!(
+        (out.status.code(), text(&out.stdout), text(&out.stderr)),
+        (Some(7), "out\n".into(), "err\n".into())
+    );
 }
 
 #[test]
@@ -49,14 +52,18 @@ fn input_is_passed_with_i_and_closed_without() {
     child.stdin.take().unwrap().write_all(&data).unwrap();
     let out = child.wait_with_output().unwrap();
     // printf x%.0s {1..3145728} | sha256sum
-    let host = Command::new("sh").args(["-c", "head -c 3145728 /dev/zero | tr '\\0' x | sha256sum"]).output().unwrap();
+    let host = Command::new("sh")
+        .args(["-c", "head -c 3145728 /dev/zero | tr '\\0' x | sha256sum"])
+        .output()
+        .unwrap();
     assert_eq!(stdout(&out), text(&host.stdout));
     assert_eq!(stdout(&boot(&[hello(), "--", "cat"])), "");
 }
 
 #[test]
 fn large_output_arrives_whole() {
-    let out = boot(&["-q", hello(), "--", "sh", "-c", "head -c 20000000 /dev/zero; head -c 100000 /dev/zero >&2"]);
+    let out =
+        boot(&["-q", hello(), "--", "sh", "-c", "head -c 20000000 /dev/zero; head -c 100000 /dev/zero >&2"]);
     assert_eq!((out.status.code(), out.stdout.len(), out.stderr.len()), (Some(0), 20_000_000, 100_000));
 }
 
@@ -68,7 +75,8 @@ fn a_terminal_is_one_inside_too() {
         env!("CARGO_BIN_EXE_smolpack"),
         hello()
     );
-    let out = Command::new("script").args(["-qec", &inside, "/dev/null"]).stdin(Stdio::null()).output().unwrap();
+    let out =
+        Command::new("script").args(["-qec", &inside, "/dev/null"]).stdin(Stdio::null()).output().unwrap();
     assert_eq!(out.status.code(), Some(5), "{}", text(&out.stdout));
     assert!(text(&out.stdout).contains("33 77"), "{}", text(&out.stdout));
 }

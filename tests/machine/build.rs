@@ -9,7 +9,8 @@ fn an_artifact_with_a_snapshot_verifies_and_says_so() {
     stdout(&out);
     let said = stdout(&smolpack().args(["inspect", "--json", hello()]).output().unwrap());
     let value: serde_json::Value = serde_json::from_str(&said).unwrap();
-    let kinds: Vec<_> = value["sections"].as_array().unwrap().iter().map(|s| s["kind"].as_str().unwrap()).collect();
+    let kinds: Vec<_> =
+        value["sections"].as_array().unwrap().iter().map(|s| s["kind"].as_str().unwrap()).collect();
     for kind in ["kernel", "initrd", "disk", "vmstate", "memory", "overlay"] {
         assert!(kinds.contains(&kind), "{kinds:?}");
     }
@@ -38,7 +39,13 @@ fn machines_of_every_size_come_back() {
 #[test]
 fn files_of_a_debian_image_are_what_the_image_holds() {
     // dpkg knows the digest of every file it installed.
-    let said = stdout(&boot(&[debian(), "--", "sh", "-c", "dpkg --verify; stat -c %a:%u:%g /usr/bin/passwd /tmp /etc/shadow"]));
+    let said = stdout(&boot(&[
+        debian(),
+        "--",
+        "sh",
+        "-c",
+        "dpkg --verify; stat -c %a:%u:%g /usr/bin/passwd /tmp /etc/shadow",
+    ]));
     assert_eq!(said, "4755:0:0\n1777:0:0\n640:0:42\n");
 }
 
@@ -46,10 +53,17 @@ fn files_of_a_debian_image_are_what_the_image_holds() {
 fn a_full_disk_is_one_clear_error_and_leaves_nothing() {
     let small = scratch().join("small");
     std::fs::create_dir_all(&small).unwrap();
-    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=20m", "none"]).arg(&small).status().unwrap();
+    let mounted =
+        Command::new("mount").args(["-t", "tmpfs", "-o", "size=20m", "none"]).arg(&small).status().unwrap();
     assert!(mounted.success(), "mounting a tmpfs needs root");
     let target = small.join("x.smolmachine");
-    let out = smolpack().arg("build").arg(repository().join("recipes/hello")).arg("-o").arg(&target).output().unwrap();
+    let out = smolpack()
+        .arg("build")
+        .arg(repository().join("recipes/hello"))
+        .arg("-o")
+        .arg(&target)
+        .output()
+        .unwrap();
     let left: Vec<_> = std::fs::read_dir(&small).unwrap().collect();
     Command::new("umount").arg(&small).status().unwrap();
     assert_eq!(out.status.code(), Some(1));

@@ -60,9 +60,8 @@ fn the_disk_takes_writes_and_the_next_boot_starts_afresh() {
 #[test]
 fn two_restores_at_once_do_not_disturb_each_other() {
     let both = std::thread::scope(|scope| {
-        let threads = [0, 1].map(|_| {
-            scope.spawn(|| stdout(&boot(&[hello(), "--", "cat", "/proc/sys/kernel/random/uuid"])))
-        });
+        let threads = [0, 1]
+            .map(|_| scope.spawn(|| stdout(&boot(&[hello(), "--", "cat", "/proc/sys/kernel/random/uuid"]))));
         threads.map(|thread| thread.join().unwrap())
     });
     assert_ne!(both[0], both[1]);

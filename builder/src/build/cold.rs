@@ -65,13 +65,15 @@ fn disk(
         label: None,
         created: request.created.or(image.config.created).unwrap_or_default(),
     };
-    let mut sink = SectionSink { section: writer.section(SectionKind::Disk, SectionOptions::disk())?, progress };
+    let mut sink =
+        SectionSink { section: writer.section(SectionKind::Disk, SectionOptions::disk())?, progress };
     let summary = ext4::write(&image.tree, &options, &mut sink)?;
     let SectionSink { section, progress } = sink;
     section.finish()?;
     for (name, files) in &summary.foreign_xattrs {
         let name = String::from_utf8_lossy(name);
-        progress.note(&format!("left out the attribute {name} of {files} files: Linux has no such namespace"));
+        progress
+            .note(&format!("left out the attribute {name} of {files} files: Linux has no such namespace"));
     }
     Ok(())
 }

@@ -80,7 +80,9 @@ impl BuildError {
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Unsupported(_) => Some("build the image with its files and set-up done, and remove the key".into()),
+            Self::Unsupported(_) => {
+                Some("build the image with its files and set-up done, and remove the key".into())
+            }
             Self::Image(e) => e.hint().map(str::to_owned),
             Self::Snapshot { why: SnapshotFailure::Runner(e), .. } => e.hint().map(str::to_owned),
             Self::Disk(Ext4Error::TooSmall { needed, .. }) => {

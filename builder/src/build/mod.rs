@@ -83,7 +83,11 @@ fn existing_folder(output: &Path) -> Result<&Path, BuildError> {
     if output.is_dir() || output.file_name().is_none() {
         return Err(BuildError::Output(output.to_owned(), "it is a folder; name a file"));
     }
-    if folder.is_dir() { Ok(folder) } else { Err(BuildError::Output(folder.to_owned(), "there is no such folder")) }
+    if folder.is_dir() {
+        Ok(folder)
+    } else {
+        Err(BuildError::Output(folder.to_owned(), "there is no such folder"))
+    }
 }
 
 /// A file that is gone when it is closed, on the disk where the artifact will be.
