@@ -136,6 +136,11 @@ impl Merger {
     fn hard_link(&mut self, parents: &[&[u8]], name: &[u8], target: &[u8]) -> Result<(), Why> {
         let missing =
             || Why::Corrupt(format!("the target of its hard link, {}, does not exist", show(target)));
+        let way = self.make(parents)?;
+        // What has the name goes first, as in every unpacker: a link to itself or into itself is none.
+        if let Some(entries) = self.tree.entries_mut(last(&way)) {
+            entries.remove(name);
+        }
         let target_parts = clean(target);
         let (target_name, target_parents) = target_parts.split_last().ok_or_else(missing)?;
         let folder = self.find(target_parents, Missing::Stop)?.ok_or_else(missing)?;
@@ -143,7 +148,6 @@ impl Merger {
         if matches!(self.tree.node(node).kind, Kind::Directory(_)) {
             return Err(Why::Corrupt(format!("the target of its hard link, {}, is a folder", show(target))));
         }
-        let way = self.make(parents)?;
         self.put(&way, name, node);
         Ok(())
     }
@@ -169,11 +173,15 @@ impl Merger {
         &mut self,
         parents: &[&[u8]],
         name: &[u8],
-        meta: Metadata,
+        mut meta: Metadata,
         kind: EntryKind,
         base: u64,
     ) -> Result<(), Why> {
         let kind = self.node_kind(kind, base)?;
+        if matches!(kind, Kind::Symlink(_)) {
+            // Linux gives every symbolic link this mode, whatever the tar says.
+            meta.mode = 0o777;
+        }
         let way = self.make(parents)?;
         let id = self.tree.add(Node { meta, kind, layer: self.layer });
         self.put(&way, name, id);
@@ -209,14 +217,14 @@ impl Merger {
         if name != OPAQUE && name.starts_with(AUFS) {
             return Ok(());
         }
+        let hidden = &name[WHITEOUT.len()..];
+        if matches!(hidden, b"" | b"." | b"..") {
+            return Err(Why::Corrupt("a whiteout that names no file".into()));
+        }
         let Some(way) = self.find(parents, Missing::Stop)? else { return Ok(()) };
         if name == OPAQUE {
             self.prune(last(&way));
             return Ok(());
-        }
-        let hidden = &name[WHITEOUT.len()..];
-        if matches!(hidden, b"" | b"." | b"..") {
-            return Err(Why::Corrupt("a whiteout that names no file".into()));
         }
         if self.hide(last(&way), hidden)
             && let Some(entries) = self.tree.entries_mut(last(&way))
