@@ -50,8 +50,16 @@ fn layers_merge_by_the_rules() {
         ("a whiteout hides a folder and all in it", vec![vec![file("d/a/b")], vec![file(".wh.d")]], ""),
         ("a whiteout may be a hard-link entry", vec![vec![file("d/a")], vec![whiteout_link]], "d/"),
         ("a whiteout of nothing is fine", vec![vec![file("a")], vec![file("x/y/.wh.z")]], "a"),
-        ("a whiteout spares its own layer, before", vec![vec![file("a")], vec![file("a"), file(".wh.a")]], "a"),
-        ("a whiteout spares its own layer, after", vec![vec![file("a")], vec![file(".wh.a"), file("a")]], "a"),
+        (
+            "a whiteout spares its own layer, before",
+            vec![vec![file("a")], vec![file("a"), file(".wh.a")]],
+            "a",
+        ),
+        (
+            "a whiteout spares its own layer, after",
+            vec![vec![file("a")], vec![file(".wh.a"), file("a")]],
+            "a",
+        ),
         (
             "a whiteout of a folder spares what its own layer put in it",
             vec![vec![file("d/a"), file("d/e/b")], vec![file("d/e/c"), file(".wh.d")]],
@@ -62,8 +70,16 @@ fn layers_merge_by_the_rules() {
             vec![vec![file("d/a"), file("d/e/b")], vec![file("d/n"), file("d/.wh..wh..opq")]],
             "d/ d/n",
         ),
-        ("an opaque mark before its entries", vec![vec![file("d/a")], vec![file("d/.wh..wh..opq"), file("d/n")]], "d/ d/n"),
-        ("marks of aufs are no files", vec![vec![file("a")], vec![file(".wh..wh.aufs"), Member::folder(".wh..wh.plnk")]], "a"),
+        (
+            "an opaque mark before its entries",
+            vec![vec![file("d/a")], vec![file("d/.wh..wh..opq"), file("d/n")]],
+            "d/ d/n",
+        ),
+        (
+            "marks of aufs are no files",
+            vec![vec![file("a")], vec![file(".wh..wh.aufs"), Member::folder(".wh..wh.plnk")]],
+            "a",
+        ),
         ("a file replaces a folder", vec![vec![file("a/b")], vec![file("a")]], "a"),
         ("a folder replaces a file", vec![vec![file("a")], vec![Member::folder("a"), file("a/b")]], "a/ a/b"),
         (
@@ -81,7 +97,11 @@ fn layers_merge_by_the_rules() {
             vec![vec![Member::symlink("l", "/../../etc"), file("l/passwd")]],
             "etc/ etc/passwd l",
         ),
-        ("absolute names and dots stay inside", vec![vec![file("/a"), file("../../b"), file("./c/../d")]], "a b d"),
+        (
+            "absolute names and dots stay inside",
+            vec![vec![file("/a"), file("../../b"), file("./c/../d")]],
+            "a b d",
+        ),
         ("of duplicates the last wins", vec![vec![Member::symlink("a", "x"), file("a")]], "a"),
         (
             "a whiteout through a symlink",
@@ -90,7 +110,11 @@ fn layers_merge_by_the_rules() {
         ),
         (
             "files of lazy formats are dropped, at the root only",
-            vec![vec![file("stargz.index.json"), file(".no.prefetch.landmark"), file("d/.prefetch.landmark")]],
+            vec![vec![
+                file("stargz.index.json"),
+                file(".no.prefetch.landmark"),
+                file("d/.prefetch.landmark"),
+            ]],
             "d/ d/.prefetch.landmark",
         ),
         ("no layers are an empty root", vec![], ""),
@@ -128,7 +152,12 @@ fn the_roots_own_entry_counts() {
 fn hard_links_reach_across_layers_and_survive_the_loss_of_a_name() {
     let layers = [
         vec![Member::file("a", "one"), Member::hard_link("b", "a"), Member::symlink("s", "t")],
-        vec![Member::hard_link("d/c", "/a"), Member::hard_link("s2", "./s"), Member::file("a", "two"), file(".wh.b")],
+        vec![
+            Member::hard_link("d/c", "/a"),
+            Member::hard_link("s2", "./s"),
+            Member::file("a", "two"),
+            file(".wh.b"),
+        ],
     ];
     let image = load_layers(&layers).unwrap();
     assert_eq!(paths(&image), "a d/ d/c s s2");
@@ -164,7 +193,11 @@ fn gzip_of_several_members_and_zstd_of_several_frames_are_read_whole() {
     }
 }
 
-fn one_layer(layout: &std::path::Path, diff_id: &str, packed: &[u8]) -> (serde_json::Value, serde_json::Value) {
+fn one_layer(
+    layout: &std::path::Path,
+    diff_id: &str,
+    packed: &[u8],
+) -> (serde_json::Value, serde_json::Value) {
     let document = serde_json::json!({"architecture": "amd64", "os": "linux",
         "rootfs": {"type": "layers", "diff_ids": [diff_id]}});
     let config = blob(layout, "application/vnd.oci.image.config.v1+json", document.to_string().as_bytes());
@@ -174,7 +207,10 @@ fn one_layer(layout: &std::path::Path, diff_id: &str, packed: &[u8]) -> (serde_j
 
 fn finish(layout: &std::path::Path, config: &serde_json::Value, layer: &serde_json::Value) {
     let manifest = serde_json::json!({"schemaVersion": 2, "config": config, "layers": [layer]});
-    index(layout, &[blob(layout, "application/vnd.oci.image.manifest.v1+json", manifest.to_string().as_bytes())]);
+    index(
+        layout,
+        &[blob(layout, "application/vnd.oci.image.manifest.v1+json", manifest.to_string().as_bytes())],
+    );
 }
 
 #[test]
@@ -185,10 +221,22 @@ fn damaged_layers_are_refused_with_one_clear_error_each() {
     let other = sha256(b"other");
     let cut = |bytes: &[u8]| bytes[..bytes.len() / 2].to_vec();
     for (name, diff_id, bytes, kind, says) in [
-        ("a wrong diff_id, compressed", &other, packed.clone(), ErrorKind::DigestMismatch, "decompressed data has digest"),
+        (
+            "a wrong diff_id, compressed",
+            &other,
+            packed.clone(),
+            ErrorKind::DigestMismatch,
+            "decompressed data has digest",
+        ),
         ("a wrong diff_id, plain", &other, data.clone(), ErrorKind::DigestMismatch, "its data has digest"),
         ("gzip cut short", &good, cut(&packed), ErrorKind::Corrupt, "cannot be decompressed"),
-        ("zstd cut short", &good, cut(&zstd::encode_all(&data[..], 1).unwrap()), ErrorKind::Corrupt, "cannot be decompressed"),
+        (
+            "zstd cut short",
+            &good,
+            cut(&zstd::encode_all(&data[..], 1).unwrap()),
+            ErrorKind::Corrupt,
+            "cannot be decompressed",
+        ),
         ("xz", &good, b"\xfd7zXZ\0rest".to_vec(), ErrorKind::Unsupported, "xz"),
     ] {
         let folder = tempfile::tempdir().unwrap();
@@ -232,10 +280,18 @@ fn a_blob_that_is_not_what_its_digest_says_is_refused() {
 fn entries_that_break_the_rules_are_refused_by_name() {
     for (name, members, says) in [
         ("the root as a symlink", vec![Member::symlink(".", "/etc")], "root"),
-        ("a hard link to nothing", vec![Member::hard_link("a", "gone")], "entry a: the target of its hard link, gone"),
+        (
+            "a hard link to nothing",
+            vec![Member::hard_link("a", "gone")],
+            "entry a: the target of its hard link, gone",
+        ),
         ("a hard link to a folder", vec![Member::folder("d"), Member::hard_link("a", "d")], "is a folder"),
         ("a file as a parent", vec![file("a"), file("a/b")], "entry a/b: a, a folder on its way, is a file"),
-        ("links in circles", vec![Member::symlink("a", "b"), Member::symlink("b", "a"), file("a/x")], "circles"),
+        (
+            "links in circles",
+            vec![Member::symlink("a", "b"), Member::symlink("b", "a"), file("a/x")],
+            "circles",
+        ),
         ("a name that is too long", vec![Member::folder("n".repeat(256))], "255 bytes"),
         ("a target that is too long", vec![Member::symlink("l", "t".repeat(4096))], "4095"),
         ("a whiteout of no name", vec![file("d/.wh.")], "whiteout"),
@@ -254,7 +310,13 @@ fn bounds_hold_and_say_what_passed_them() {
     let many: Vec<Member> = (0..200).map(|n| file(&format!("f{n}"))).collect();
     let deep = "d/".repeat(60);
     let long = Member { path: "p/".repeat(60_000).into_bytes(), ..Member::folder("") };
-    let small = Limits { entries: 100, inflated_bytes: 1 << 20, depth: 50, header_bytes: 100_000, ..Limits::default() };
+    let small = Limits {
+        entries: 100,
+        inflated_bytes: 1 << 20,
+        depth: 50,
+        header_bytes: 100_000,
+        ..Limits::default()
+    };
     for (name, data, says) in [
         ("entries", tar(&many), "more than 100 entries"),
         ("a bomb", vec![0; 50 << 20], "larger than 1048576 bytes"),
@@ -280,7 +342,9 @@ fn a_tar_cut_at_any_byte_is_an_error_or_a_shorter_layer_and_never_a_panic() {
     for len in (0..whole.len()).step_by(37) {
         match load_tars(&[whole[..len].to_vec()]) {
             // Cut between entries, or in what pads them: nothing but whole entries is taken.
-            Ok(image) => assert!(list_tree(&image.tree).iter().all(|entry| all.contains(&entry)), "cut at {len}"),
+            Ok(image) => {
+                assert!(list_tree(&image.tree).iter().all(|entry| all.contains(&entry)), "cut at {len}")
+            }
             Err(error) => assert_eq!(error.kind(), ErrorKind::Corrupt, "cut at {len}: {error}"),
         }
     }

@@ -121,8 +121,10 @@ fn names_of(entry: &Descriptor) -> impl Iterator<Item = &str> {
 
 /// Whether `name`, a tag or a full name, is what the user calls `wanted`.
 pub(super) fn is_named(name: &str, wanted: &str) -> bool {
-    let ends_with = |text: &str| name.strip_suffix(text).is_some_and(|rest| rest.ends_with(['/', ':']));
-    name == wanted || ends_with(wanted) || (!wanted.contains(':') && ends_with(&format!("{wanted}:latest")))
+    let is = |wanted: &str| {
+        name.strip_suffix(wanted).is_some_and(|rest| rest.is_empty() || rest.ends_with(['/', ':']))
+    };
+    is(wanted) || (!wanted.contains(':') && is(&format!("{wanted}:latest")))
 }
 
 pub(super) fn no_match(place: &str, what: String) -> ImageError {

@@ -21,6 +21,12 @@ impl Failure {
         Self { transient, kind, what: what.into(), hint: None }
     }
 
+    /// What came is not what it should be.
+    pub(super) fn damaged(transient: bool, what: impl Into<String>) -> Self {
+        Self::new(ErrorKind::DigestMismatch, transient, what)
+            .hint("the registry, or something on the way to it, damages data; try another one")
+    }
+
     fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
@@ -55,7 +61,7 @@ impl Failure {
             }
             OciDistributionError::ImageManifestNotFoundError(_) => not_found(host),
             OciDistributionError::DigestError(error) => {
-                Self::new(ErrorKind::DigestMismatch, true, format!("the registry sent other data: {error}"))
+                Self::damaged(true, format!("the registry sent other data: {error}"))
             }
             OciDistributionError::RequestError(_) | OciDistributionError::IoError(_) => {
                 connection(error, host)
@@ -68,11 +74,7 @@ impl Failure {
     pub(super) fn of_stream(error: &std::io::Error, host: &str) -> Self {
         let text = chain(error);
         if text.contains("Invalid digest") {
-            return Self::new(
-                ErrorKind::DigestMismatch,
-                true,
-                format!("the registry sent other data: {text}"),
-            );
+            return Self::damaged(true, format!("the registry sent other data: {text}"));
         }
         connection(error, host)
     }
@@ -103,7 +105,8 @@ fn status(code: u16, message: &str, host: &str) -> Failure {
             ErrorKind::Network,
             false,
             format!("the registry answers {code} {}", detail.escape_debug()),
-        ),
+        )
+        .hint(format!("ask whoever runs {host}")),
     }
 }
 
@@ -119,7 +122,8 @@ fn code(code: &OciErrorCode, text: &str, host: &str) -> Failure {
             Failure::new(ErrorKind::Network, true, format!("the registry wants fewer requests: {text}"))
                 .hint("log in to have a higher limit, or try again later")
         }
-        code => Failure::new(ErrorKind::Network, false, format!("the registry reports {code:?}: {text}")),
+        code => Failure::new(ErrorKind::Network, false, format!("the registry reports {code:?}: {text}"))
+            .hint(format!("ask whoever runs {host}")),
     }
 }
 

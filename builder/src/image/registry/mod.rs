@@ -234,7 +234,7 @@ impl<'r, 'a> Registry<'r, 'a> {
                 Ok(()) if partial.is_verified() => return Ok(()),
                 Ok(()) => {
                     let what = "what came is not what its digest says";
-                    let failure = Failure::new(ErrorKind::DigestMismatch, !from_start, what);
+                    let failure = Failure::damaged(!from_start, what);
                     // What an earlier build left may be at fault; what came in one piece is not.
                     partial.restart()?;
                     from_start = true;
@@ -279,7 +279,7 @@ impl<'r, 'a> Registry<'r, 'a> {
             if partial.len + bytes.len() as u64 > blob.size {
                 partial.restart()?;
                 let what = format!("more came than the {} bytes it should have", blob.size);
-                return Ok(Err(Failure::new(ErrorKind::DigestMismatch, false, what)));
+                return Ok(Err(Failure::damaged(false, what)));
             }
             partial.append(&bytes)?;
             advance(bytes.len() as u64);
@@ -297,8 +297,7 @@ impl<'r, 'a> Registry<'r, 'a> {
             return partial.publish(self.context.cache);
         }
         partial.discard();
-        Err(ImageError::new(ErrorKind::DigestMismatch, place, "what came is not what its digest says")
-            .with_hint("the registry or something on the way to it damages data; try another one"))
+        Err(Failure::damaged(false, "what came is not what its digest says").into_error(place))
     }
 
     fn kept(&self, blob: &Descriptor) -> Result<super::region::Region, ImageError> {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use base64::Engine as _;
 
+use super::acl;
 use crate::tree::Timestamp;
 
 /// What PAX headers say of an entry; what is `None` the header block says.
@@ -62,8 +63,10 @@ impl Pax {
             b"mtime" => self.mtime = optional(value, timestamp)?,
             b"SCHILY.devmajor" => self.device_major = optional(value, decimal_u32)?,
             b"SCHILY.devminor" => self.device_minor = optional(value, decimal_u32)?,
-            b"SCHILY.acl.access" => self.acl(b"system.posix_acl_access", value)?,
-            b"SCHILY.acl.default" => self.acl(b"system.posix_acl_default", value)?,
+            b"SCHILY.acl.access" => self.acl(b"system.posix_acl_access", acl::access_from_text(value)?),
+            b"SCHILY.acl.default" => {
+                self.acl(b"system.posix_acl_default", Some(acl::default_from_text(value)?));
+            }
             _ => return self.set_prefixed(key, value),
         }
         Ok(())
@@ -95,10 +98,11 @@ impl Pax {
         Ok(())
     }
 
-    fn acl(&mut self, name: &[u8], value: &[u8]) -> Result<(), &'static str> {
-        let value = super::acl::from_text(value)?;
-        self.xattrs.entry(name.to_vec()).or_insert(value);
-        Ok(())
+    /// Keeps a list that came in text, unless the attribute came itself.
+    fn acl(&mut self, name: &[u8], value: Option<Vec<u8>>) {
+        if let Some(value) = value {
+            self.xattrs.entry(name.to_vec()).or_insert(value);
+        }
     }
 }
 
