@@ -248,7 +248,7 @@ fn damaged_layers_are_refused_with_one_clear_error_each() {
         assert!(error.to_string().contains(says), "{name}: {error}");
         assert!(error.to_string().starts_with("layer 1 (sha256:"), "{name}: {error}");
         assert!(error.hint().is_some(), "{name}");
-        let kept = fs::read_dir(folder.path().join("cache/tmp")).unwrap().count();
+        let kept = fs::read_dir(folder.path().join("cache/tmp")).map_or(0, Iterator::count);
         assert_eq!(kept, 0, "{name}: nothing is left behind");
     }
 }

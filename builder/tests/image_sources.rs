@@ -258,6 +258,17 @@ fn a_docker_archive_of_several_images_wants_a_tag() {
     }
 }
 
+#[test]
+fn a_docker_archive_whose_configuration_is_not_what_its_name_says_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = format!("{}.json", &sha256(b"something else")[7..]);
+    let images = serde_json::json!([{"Config": name, "Layers": [], "RepoTags": null}]);
+    let members = [Member::file(&name, "{}"), Member::file("manifest.json", images.to_string())];
+    fs::write(folder.path().join("save.tar"), tar(&members)).unwrap();
+    let error = load_text("./save.tar", folder.path()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::DigestMismatch, "{error}");
+}
+
 fn arch_image(layout: &Path, architecture: &str) -> serde_json::Value {
     let layer = tar(&[Member::file(format!("etc/{architecture}"), "")]);
     image(layout, &[(layer, Packed::Plain)], &serde_json::json!({"test.architecture": architecture}))

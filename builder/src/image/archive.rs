@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io;
+use std::io::Read;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -17,7 +17,7 @@ use super::layout::{Files, is_named, no_match, read_json};
 use super::manifest::Blob;
 use super::region::Region;
 use super::source::{ROOT_NAMES, not_a_root};
-use super::spool::{self, Compression, Inflate, digest_of, sniff};
+use super::spool::{self, Compression, Inflate, check_digest, digest_of, sniff};
 use super::tar::{EndMark, Entry, EntryKind, Reader};
 use super::{Context, Parts, layout};
 
@@ -31,12 +31,12 @@ pub(super) fn load_file(path: &Path, tag: Option<&str>, context: &Context<'_>) -
     load(&file, &path.display().to_string(), tag, context)
 }
 
-/// Reads an image from an archive on standard input.
-pub(super) fn load_stdin(context: &Context<'_>) -> Result<Parts, ImageError> {
+/// Reads an image from an archive that comes in a stream, such as standard input.
+pub(super) fn load_stream(input: &mut dyn Read, context: &Context<'_>) -> Result<Parts, ImageError> {
+    const PLACE: &str = "standard input";
     let limit = context.options.limits.inflated_bytes;
-    let file =
-        spool::store(&mut io::stdin().lock(), context.cache, "standard input", limit, context.reporter)?;
-    load(&file, "standard input", None, context)
+    let file = spool::store(input, context.cache, PLACE, limit, context.reporter)?;
+    load(&file, PLACE, None, context)
 }
 
 fn load(file: &Region, place: &str, tag: Option<&str>, context: &Context<'_>) -> Result<Parts, ImageError> {
@@ -213,6 +213,7 @@ fn load_docker(
     let limits = &context.options.limits;
     let bytes = read_json(members, &image.config, place, limits)?;
     let config_place = format!("{place}, {}", image.config);
+    check_config(&image.config, &bytes, &config_place)?;
     let (config, diff_ids) = config::parse(&bytes, &config_place)?;
     check_platform(&config, &context.options.platform, &config_place)?;
     if image.layers.len() != diff_ids.len() || diff_ids.len() > limits.layers {
@@ -226,6 +227,13 @@ fn load_docker(
     });
     let tars = opened.collect::<Result<Vec<_>, _>>()?;
     Ok(Parts { digest: Some(Digest::of(&bytes)), config, tree: layers::merge(&tars, context)? })
+}
+
+/// The configuration's name is its digest, with `.json` or in `blobs/`, in what docker and skopeo write.
+fn check_config(name: &str, bytes: &[u8], place: &str) -> Result<(), ImageError> {
+    let last = name.rsplit('/').next().unwrap_or(name);
+    let named = Digest::parse(&format!("sha256:{}", last.strip_suffix(".json").unwrap_or(last)));
+    named.map_or(Ok(()), |digest| check_digest("it", &Digest::of(bytes), &digest, place))
 }
 
 fn member_blob(members: &Members, name: &str, place: &str) -> Result<Blob, ImageError> {
@@ -249,4 +257,59 @@ fn select<'a>(
         let wanted = tag.map_or_else(|| "several images".to_owned(), |tag| format!("no image named {tag:?}"));
         no_match(place, format!("it holds {wanted}; there are {}", names.join(", ")))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cache::Cache;
+    use super::super::progress::Reporter;
+    use super::super::{ErrorKind, Limits, LoadOptions, Platform, RegistryAccess};
+    use super::*;
+    use crate::progress::Silent;
+
+    fn stream(bytes: &[u8], limits: Limits) -> Result<Parts, ImageError> {
+        let folder = tempfile::tempdir().unwrap();
+        let registry = RegistryAccess::default();
+        let options =
+            LoadOptions { platform: Platform::host(), cache: folder.path(), registry: &registry, limits };
+        let (cache, mut silent) = (Cache::open(folder.path()), Silent);
+        let reporter = Reporter::new(&mut silent);
+        let context = Context { options: &options, cache: &cache, reporter: &reporter };
+        load_stream(&mut &bytes[..], &context)
+    }
+
+    fn root_tar() -> Vec<u8> {
+        let mut builder = tar::Builder::new(Vec::new());
+        let mut header = tar::Header::new_gnu();
+        header.set_size(3);
+        header.set_cksum();
+        builder.append_data(&mut header, "etc/motd", &b"hi\n"[..]).unwrap();
+        builder.into_inner().unwrap()
+    }
+
+    #[test]
+    fn a_stream_is_an_archive_like_any_other() {
+        let plain = root_tar();
+        let zstd = zstd::encode_all(&plain[..], 1).unwrap();
+        for bytes in [plain, zstd] {
+            let parts = stream(&bytes, Limits::default()).unwrap();
+            assert_eq!(parts.tree.len(), 3);
+            assert_eq!(parts.digest, Some(Digest::of(&bytes)));
+        }
+    }
+
+    #[test]
+    fn a_stream_that_does_not_end_is_bounded() {
+        let limits = Limits { inflated_bytes: 1000, ..Limits::default() };
+        let error = stream(&root_tar(), limits).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Limit);
+        assert!(error.to_string().starts_with("standard input"), "{error}");
+    }
+
+    #[test]
+    fn beside_resolves_links_inside_the_archive() {
+        assert_eq!(beside("a/layer.tar", "../b.tar"), "b.tar");
+        assert_eq!(beside("a/b/c", "./d"), "a/b/d");
+        assert_eq!(beside("a", "../../b"), "b");
+    }
 }

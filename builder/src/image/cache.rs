@@ -40,17 +40,22 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    /// Opens the folder, making it where it is missing, and clears what dead builds left.
-    pub(super) fn open(root: &Path) -> Result<Self, ImageError> {
+    /// Opens the folder, which need not exist yet, and clears what dead builds left.
+    pub(super) fn open(root: &Path) -> Self {
         let cache = Self { root: root.to_owned() };
-        let tmp = cache.tmp();
-        fs::create_dir_all(&tmp).map_err(|e| ImageError::io(&tmp, "cannot make the cache folder", e))?;
         cache.clear_stale();
-        Ok(cache)
+        cache
     }
 
     fn tmp(&self) -> PathBuf {
         self.root.join("tmp")
+    }
+
+    /// The folder for what is being written, made where it is missing.
+    fn make_tmp(&self) -> Result<PathBuf, ImageError> {
+        let tmp = self.tmp();
+        fs::create_dir_all(&tmp).map_err(|e| ImageError::io(&tmp, "cannot make the cache folder", e))?;
+        Ok(tmp)
     }
 
     pub(super) fn path(&self, kind: Shelf, digest: &Digest) -> PathBuf {
@@ -74,7 +79,7 @@ impl Cache {
 
     /// A file to write, gone unless published.
     pub(super) fn draft(&self) -> Result<Draft, ImageError> {
-        let tmp = self.tmp();
+        let tmp = self.make_tmp()?;
         let file = NamedTempFile::new_in(&tmp)
             .map_err(|e| ImageError::io(&tmp, "cannot make a file in the cache", e))?;
         // Held for as long as the file is written, so that no other build takes it for left behind.
@@ -84,8 +89,8 @@ impl Cache {
     }
 
     /// Where the part of a blob that has come so far lies, to go on from after a break.
-    pub(super) fn partial_path(&self, digest: &Digest) -> PathBuf {
-        self.tmp().join(format!("partial-{}-{}", digest.algorithm(), digest.hex()))
+    pub(super) fn partial_path(&self, digest: &Digest) -> Result<PathBuf, ImageError> {
+        Ok(self.make_tmp()?.join(format!("partial-{}-{}", digest.algorithm(), digest.hex())))
     }
 
     /// Syncs `file`, which lies at `from` in this cache, and gives it its name.
@@ -169,7 +174,7 @@ mod tests {
     #[test]
     fn a_draft_is_gone_unless_published() {
         let folder = tempfile::tempdir().unwrap();
-        let cache = Cache::open(folder.path()).unwrap();
+        let cache = Cache::open(folder.path());
         let digest = Digest::of(b"hello");
         cache.draft().unwrap().write_all(b"hel").unwrap();
         assert!(cache.find(Shelf::Blobs, &digest).unwrap().is_none());
@@ -185,13 +190,13 @@ mod tests {
     #[test]
     fn what_a_dead_build_left_is_cleared_and_what_is_held_is_not() {
         let folder = tempfile::tempdir().unwrap();
-        let cache = Cache::open(folder.path()).unwrap();
+        let cache = Cache::open(folder.path());
         let old = std::time::SystemTime::now() - STALE * 2;
+        let held = cache.draft().unwrap();
         let left = folder.path().join("tmp/left");
         File::create(&left).unwrap().set_modified(old).unwrap();
-        let held = cache.draft().unwrap();
         held.file.as_file().set_modified(old).unwrap();
-        Cache::open(folder.path()).unwrap();
+        let _ = Cache::open(folder.path());
         assert!(!left.exists());
         assert!(held.place().exists());
     }

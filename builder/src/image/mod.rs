@@ -80,13 +80,13 @@ pub fn load(
     progress: &mut dyn Progress,
 ) -> Result<Image, ImageError> {
     let reporter = Reporter::new(progress);
-    let cache = Cache::open(options.cache)?;
+    let cache = Cache::open(options.cache);
     let context = Context { options, cache: &cache, reporter: &reporter };
     let Parts { digest, config, tree } = match &source.location {
         Location::Folder(path) => folder::load(path, &context),
         Location::OciLayout { path, tag } => layout::load(path, tag.as_deref(), &context),
         Location::Archive { path, tag } => archive::load_file(path, tag.as_deref(), &context),
-        Location::Stdin => archive::load_stdin(&context),
+        Location::Stdin => archive::load_stream(&mut std::io::stdin().lock(), &context),
         Location::Registry(reference) => registry::load(reference, &context),
     }?;
     Ok(Image { reference: source.reference.clone(), digest, config, tree })

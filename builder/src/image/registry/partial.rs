@@ -28,7 +28,7 @@ pub(super) struct Partial {
 impl Partial {
     /// Takes up what an earlier fetch left; waits while another build fetches the same blob.
     pub(super) async fn take(cache: &Cache, digest: &Digest) -> Result<Self, ImageError> {
-        let path = cache.partial_path(digest);
+        let path = cache.partial_path(digest)?;
         let failed = |e| ImageError::io(&path, "cannot take up a download", e);
         let file = loop {
             match lock(&path).map_err(failed)? {
