@@ -160,6 +160,20 @@ fn one_snapshot_is_restored_many_times() {
 }
 
 #[test]
+fn running_a_machine_changes_nothing_in_its_artifact() {
+    let bench = Bench::new(tiny::LETTERS);
+    let (runner, _) = bench.launch(Start::Cold, &bench.artifact, "console").unwrap();
+    bench.wait_for_console("console", 20);
+    let restored = bench.snapshot(&runner, "restored");
+    let before = std::fs::read(&restored).unwrap();
+    let (runner, _) = bench.launch(Start::Restore, &restored, "console2").unwrap();
+    bench.wait_for_console("console2", 20);
+    drop(runner);
+    assert!(std::fs::read(&restored).unwrap() == before);
+    smolpack_format::verify(&restored, &mut |_, _| {}).unwrap();
+}
+
+#[test]
 fn without_a_snapshot_any_boots_cold_and_says_so_and_restore_fails_with_a_hint() {
     let bench = Bench::new(tiny::LETTERS);
     let (_runner, started) = bench.launch(Start::Any, &bench.artifact, "console").unwrap();
