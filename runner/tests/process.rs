@@ -276,3 +276,13 @@ fn a_missing_program_is_said_to_be_missing() {
     let error = RunnerProgram::Path("/no/such/runner".into()).spawn().unwrap_err();
     assert!(matches!(error, ClientError::Spawn(_)), "{error}");
 }
+
+#[test]
+fn started_by_hand_the_program_says_that_it_is_not_meant_to_be() {
+    let run = std::process::Command::new(env!("CARGO_BIN_EXE_smolpack-runner"))
+        .stdin(std::process::Stdio::null())
+        .output()
+        .unwrap();
+    assert_eq!(run.status.code(), Some(125));
+    assert!(String::from_utf8(run.stderr).unwrap().contains("started by smolpack"));
+}
