@@ -5,12 +5,12 @@
 //! when the caller's end of the control socket closes, however the caller dies. (A parent-death signal
 //! would not do: the kernel sends it when the thread that started the process ends.)
 
-use crate::control::{CONTROL_FD, Ended, Event, Failed, Launch, Request, Started};
+use crate::control::{Ended, Event, Failed, Launch, Request, Started};
 use crate::ipc::Channel;
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -93,10 +93,9 @@ impl RunnerProgram {
             .arg0("smolpack-runner")
             .env_clear()
             .envs(std::env::var_os("TMPDIR").map(|folder| ("TMPDIR", folder)))
-            .stdin(Stdio::null())
+            .stdin(OwnedFd::from(theirs)) // which is `CONTROL_FD`
             .stdout(Stdio::null())
             .process_group(0);
-        hand_over(&mut command, theirs.as_fd());
         let child = command.spawn()?;
         Ok(Runner { channel, pid: child.id(), child: Some(child) })
     }
@@ -111,24 +110,6 @@ fn in_memory(program: &[u8]) -> io::Result<File> {
     let mut file = File::from(fd);
     file.write_all(program)?;
     Ok(file)
-}
-
-/// Makes `fd` the child's [`CONTROL_FD`].
-///
-/// The descriptor exists before the command opens any of its own, so whatever has that number in this
-/// process is not the command's: nothing it needs is overwritten.
-fn hand_over(command: &mut Command, fd: BorrowedFd<'_>) {
-    let fd = fd.as_raw_fd();
-    let install = move || {
-        // SAFETY: plain system calls on numbers; the child owns its descriptor table.
-        let done = unsafe {
-            // `dup2` of a descriptor onto itself would leave it to be closed on exec.
-            if fd == CONTROL_FD { libc::fcntl(fd, libc::F_SETFD, 0) } else { libc::dup2(fd, CONTROL_FD) }
-        };
-        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-    };
-    // SAFETY: the closure only makes system calls that are safe between fork and exec.
-    unsafe { command.pre_exec(install) };
 }
 
 impl Runner {

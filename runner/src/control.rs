@@ -7,8 +7,9 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Where the runner finds its end of the control socket.
-pub const CONTROL_FD: i32 = 3;
+/// Where the runner finds its end of the control socket: in place of standard input, which a program can
+/// be started with without copying the parent's address space (`posix_spawn`).
+pub const CONTROL_FD: i32 = 0;
 
 /// The longest message, in bytes.
 pub const MAX_MESSAGE: usize = 64 << 10;

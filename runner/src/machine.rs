@@ -11,6 +11,7 @@ use crate::control::{Launch, Start};
 use crate::devices::{Backing, DeviceConfig, DeviceError, DeviceSet, DiskConfig, WINDOWS};
 use crate::kvm::{Host, KvmError, Stop, Vcpu, Vm};
 use crate::layout;
+use crate::memory::Memory;
 use crate::restore::{RestoreError, restore};
 use crate::snapshot::{self, SnapshotError};
 use crate::timings::Timings;
@@ -39,9 +40,17 @@ pub struct Live {
     vm: Vm,
 }
 
-/// The devices, shared with the CPUs' threads.
-#[derive(Clone)]
-struct Devices(Arc<DeviceSet>);
+/// The devices, shared with the CPUs' threads, and the memory they work on.
+struct Devices {
+    set: Arc<DeviceSet>,
+    _memory: Memory,
+}
+
+impl Devices {
+    fn new(set: DeviceSet, vm: &Vm) -> Self {
+        Self { set: Arc::new(set), _memory: vm.memory().clone() }
+    }
+}
 
 impl std::fmt::Debug for Devices {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -166,7 +175,7 @@ fn launch_cold(from: &Sources<'_>, request: &Launch, timings: &mut Timings) -> R
     let devices = DeviceSet::new(vm.memory().guest(), config)?;
     wire(&vm, &devices)?;
     timings.done("devices");
-    Ok(Machine { vm, vcpus, devices: Devices(Arc::new(devices)) })
+    Ok(Machine { vcpus, devices: Devices::new(devices, &vm), vm })
 }
 
 /// The devices come after KVM's own state, or the interrupts they raise would be overwritten.
@@ -182,7 +191,8 @@ fn launch_restored(
     wire(&restored.vm, &devices)?;
     devices.resume();
     timings.done("devices");
-    Ok(Machine { vm: restored.vm, vcpus: restored.vcpus, devices: Devices(Arc::new(devices)) })
+    let devices = Devices::new(devices, &restored.vm);
+    Ok(Machine { vcpus: restored.vcpus, devices, vm: restored.vm })
 }
 
 fn device_config(from: &Sources<'_>, bytes: u64, restored: bool) -> Result<DeviceConfig, LaunchError> {
@@ -239,7 +249,7 @@ impl Machine {
     /// # Errors
     /// The host gives no threads.
     pub fn run(self) -> Result<Live, LaunchError> {
-        let bus: Arc<dyn Bus> = self.devices.0.clone();
+        let bus: Arc<dyn Bus> = self.devices.set.clone();
         let cpus = Running::start(self.vcpus, &bus);
         let cpus = cpus.map_err(|source| LaunchError::Io { doing: "start a CPU's thread", source })?;
         Ok(Live { cpus, devices: self.devices, vm: self.vm })
@@ -251,11 +261,11 @@ impl Machine {
     /// # Errors
     /// The state cannot be read or the file not written.
     pub fn snapshot(&self, host: &Host, artifact: &Artifact, file: File) -> Result<(), SnapshotError> {
-        let devices = vmstate::to_bytes(&self.devices.0.save());
+        let devices = vmstate::to_bytes(&self.devices.set.save());
         let state = snapshot::capture(host, &self.vm, &self.vcpus, devices)?;
         // SAFETY: the CPUs do not run, `save` has completed what the devices had in flight, and the only
         // thread that works them is this one.
-        unsafe { snapshot::write(file, &state, self.vm.memory(), &self.devices.0.disk(), artifact) }
+        unsafe { snapshot::write(file, &state, self.vm.memory(), &self.devices.set.disk(), artifact) }
     }
 }
 
@@ -269,7 +279,7 @@ impl Live {
     /// The devices: their descriptor is to be waited for, their events to be handled.
     #[must_use]
     pub fn devices(&self) -> &DeviceSet {
-        &self.devices.0
+        &self.devices.set
     }
 
     /// Stops the CPUs between instructions.

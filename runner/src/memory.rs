@@ -15,6 +15,8 @@ use vm_memory::{GuestAddress, GuestRegionMmap};
 
 mod pagemap;
 mod scan;
+#[cfg(test)]
+mod tests;
 
 pub use scan::{Run, Scan};
 
@@ -174,7 +176,8 @@ impl Memory {
     pub fn from_section(artifact: &Artifact, section: &Section) -> Result<Self, MemoryError> {
         let mut memory = Self::new(section.len())?;
         let file = artifact.file();
-        let actual = file.metadata().map_err(MemoryError::Pagemap)?.len();
+        let map_error = |len, source| MemoryError::Map { what: "the artifact's memory section", len, source };
+        let actual = file.metadata().map_err(|e| map_error(section.len(), e))?.len();
         for run in FileRuns::of(section) {
             let run = run?;
             match run.data {
@@ -182,9 +185,8 @@ impl Memory {
                     return Err(MemoryError::ShortFile { needed: offset + run.len, actual });
                 }
                 RunData::Mapped { offset } if memory.file_backed.len() < MAX_FILE_MAPPINGS => {
-                    memory.mapping.overlay(run.at, &**file, offset, run.len).map_err(|source| {
-                        MemoryError::Map { what: "the artifact's memory section", len: run.len, source }
-                    })?;
+                    let mapped = memory.mapping.overlay(run.at, &**file, offset, run.len);
+                    mapped.map_err(|e| map_error(run.len, e))?;
                     memory.file_backed.push((run.at, run.at + run.len));
                 }
                 _ => section.read_at(memory.bytes_mut(run.at, run.len), run.at)?,

@@ -8,7 +8,9 @@ use smolpack_runner::kvm::msr::{self, Msr};
 use smolpack_runner::kvm::{Host, Vcpu, VcpuState, Vm};
 use smolpack_runner::layout;
 use smolpack_runner::restore::restore;
+use smolpack_runner::snapshot::capture;
 use smolpack_runner::timings::Timings;
+use std::time::Duration;
 use tiny::machine::{boot, run_for, snapshot};
 use vm_memory::{Bytes, GuestAddress};
 
@@ -121,4 +123,39 @@ fn ten_generations_of_snapshots_lose_no_write() {
         assert_same_memory(&vm, &restored.vm);
         (vm, vcpus) = (restored.vm, restored.vcpus);
     }
+}
+
+#[test]
+fn memory_of_2_gib_comes_back_the_same() {
+    round_trip(1, 2 << 10, (2 << 30) - (16 << 20));
+}
+
+#[test]
+fn the_clock_does_not_count_the_time_a_snapshot_lay_on_a_disk() {
+    let host = Host::open().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (vm, vcpus) = boot(&host, 1, 64, 2 << 20);
+    let vcpus = run_for(vcpus, 10);
+    let before = capture(&host, &vm, &vcpus, Vec::new()).unwrap().vm.clock_ns();
+    let artifact = snapshot(&host, &vm, &vcpus, &folder.path().join("snapshot"));
+    std::thread::sleep(Duration::from_secs(2));
+    let restored = restore(&host, &artifact, &mut Timings::start()).unwrap();
+    let after = capture(&host, &restored.vm, &restored.vcpus, Vec::new()).unwrap().vm.clock_ns();
+    assert!((before..before + 1_500_000_000).contains(&after), "{before} became {after}");
+}
+
+#[test]
+fn the_tsc_is_the_same_on_all_cpus_after_a_restore() {
+    let host = Host::open().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (vm, vcpus) = boot(&host, 2, 64, 2 << 20);
+    let vcpus = run_for(vcpus, 10);
+    let artifact = snapshot(&host, &vm, &vcpus, &folder.path().join("snapshot"));
+    let restored = restore(&host, &artifact, &mut Timings::start()).unwrap();
+    let tsc = |cpu: usize| {
+        let saved = restored.vcpus[cpu].save(&host).unwrap();
+        saved.msrs.iter().find(|m| m.index == msr::TSC).unwrap().value
+    };
+    let readings = [tsc(0), tsc(1), tsc(0), tsc(1)];
+    assert!(readings.is_sorted(), "{readings:?}");
 }

@@ -160,6 +160,20 @@ fn one_snapshot_is_restored_many_times() {
 }
 
 #[test]
+fn running_a_machine_changes_nothing_in_its_artifact() {
+    let bench = Bench::new(tiny::LETTERS);
+    let (runner, _) = bench.launch(Start::Cold, &bench.artifact, "console").unwrap();
+    bench.wait_for_console("console", 20);
+    let restored = bench.snapshot(&runner, "restored");
+    let before = std::fs::read(&restored).unwrap();
+    let (runner, _) = bench.launch(Start::Restore, &restored, "console2").unwrap();
+    bench.wait_for_console("console2", 20);
+    drop(runner);
+    assert!(std::fs::read(&restored).unwrap() == before);
+    smolpack_format::verify(&restored, &mut |_, _| {}).unwrap();
+}
+
+#[test]
 fn without_a_snapshot_any_boots_cold_and_says_so_and_restore_fails_with_a_hint() {
     let bench = Bench::new(tiny::LETTERS);
     let (_runner, started) = bench.launch(Start::Any, &bench.artifact, "console").unwrap();
@@ -261,4 +275,14 @@ fn the_program_runs_from_memory() {
 fn a_missing_program_is_said_to_be_missing() {
     let error = RunnerProgram::Path("/no/such/runner".into()).spawn().unwrap_err();
     assert!(matches!(error, ClientError::Spawn(_)), "{error}");
+}
+
+#[test]
+fn started_by_hand_the_program_says_that_it_is_not_meant_to_be() {
+    let run = std::process::Command::new(env!("CARGO_BIN_EXE_smolpack-runner"))
+        .stdin(std::process::Stdio::null())
+        .output()
+        .unwrap();
+    assert_eq!(run.status.code(), Some(125));
+    assert!(String::from_utf8(run.stderr).unwrap().contains("started by smolpack"));
 }

@@ -87,7 +87,8 @@ fn identify(leaf: &mut kvm_cpuid_entry2, host: &Host, index: u32, cpus: u32) {
 
 /// Intel's cache leaf: first and second level belong to one CPU, the last level to all.
 fn share_caches(leaf: &mut kvm_cpuid_entry2, cpus: u32) {
-    if leaf.eax & 0x1f == 0 {
+    let kind = leaf.eax & 0x1f;
+    if kind == 0 {
         return; // no cache: the end of the list, or not an Intel processor
     }
     let level = (leaf.eax >> 5) & 0b111;

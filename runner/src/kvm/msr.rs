@@ -192,4 +192,18 @@ mod tests {
         assert!(restorable(Msr { index: 0x1234, value: 0 }, &[0x10]));
         assert!(restorable(Msr { index: 0x10, value: 1 }, &[0x10]));
     }
+
+    #[test]
+    fn a_register_kvm_does_not_take_is_named_unless_it_holds_nothing() {
+        let host = crate::kvm::Host::open().unwrap();
+        let memory = crate::memory::Memory::new(4 << 20).unwrap();
+        let vm = crate::kvm::Vm::new(&host, memory).unwrap();
+        let vcpu = vm.create_vcpu(0).unwrap();
+        // The one after it must still be written.
+        let known = Msr { index: 0x175, value: 0x1000 };
+        write(vcpu.fd(), &[Msr { index: 0x1234, value: 0 }, known]).unwrap();
+        assert_eq!(read(vcpu.fd(), [0x175].into_iter()).unwrap(), [known]);
+        let error = write(vcpu.fd(), &[known, Msr { index: 0x1234, value: 5 }]).unwrap_err();
+        assert!(matches!(error, KvmError::MsrRefused { index: 0x1234, value: 5 }), "{error}");
+    }
 }

@@ -4,6 +4,7 @@ use super::host::Host;
 use super::{KvmError, Named, VcpuState};
 use crate::bus::Bus;
 use crate::control::Ended;
+use crate::memory::Memory;
 use kvm_bindings::{CpuId, kvm_cpuid_entry2, kvm_regs, kvm_sregs};
 use kvm_ioctls::{VcpuExit, VcpuFd};
 use std::cell::Cell;
@@ -19,6 +20,8 @@ pub struct Vcpu {
     cpuid: Vec<kvm_cpuid_entry2>,
     /// Whether KVM has run it at all.
     entered: bool,
+    /// What the guest reads and writes: it must not be unmapped while this can run.
+    _memory: Memory,
 }
 
 /// Why a CPU stopped.
@@ -37,7 +40,7 @@ pub enum Stop {
 
 /// Asks CPUs to stop. Shared by all of a machine.
 ///
-/// The flag alone does not reach a CPU inside the guest: [`Pause::SIGNAL`] sent to its thread does.
+/// The flag alone does not reach a CPU inside the guest: [`Pause::signal`] sent to its thread does.
 #[derive(Debug, Default)]
 pub struct Pause(AtomicBool);
 
@@ -98,8 +101,8 @@ impl Drop for Reachable {
 }
 
 impl Vcpu {
-    pub(super) fn new(fd: VcpuFd, index: u32) -> Self {
-        Self { fd, index, cpuid: Vec::new(), entered: false }
+    pub(super) fn new(fd: VcpuFd, index: u32, memory: Memory) -> Self {
+        Self { fd, index, cpuid: Vec::new(), entered: false, _memory: memory }
     }
 
     /// Its number, 0 for the one that boots.

@@ -29,6 +29,14 @@ pub struct VmState {
     ioapic: kvm_irqchip,
 }
 
+impl VmState {
+    /// What KVM's clock showed, nanoseconds since the machine was first started.
+    #[must_use]
+    pub fn clock_ns(&self) -> u64 {
+        self.clock.clock
+    }
+}
+
 impl Vm {
     /// A machine with this memory, interrupt controllers and timer, but no CPUs.
     ///
@@ -70,7 +78,7 @@ impl Vm {
     /// KVM refuses.
     pub fn create_vcpu(&self, index: u32) -> Result<Vcpu, KvmError> {
         let fd = self.fd.create_vcpu(u64::from(index)).named("KVM_CREATE_VCPU")?;
-        Ok(Vcpu::new(fd, index))
+        Ok(Vcpu::new(fd, index, self.memory.clone()))
     }
 
     /// The machine's RAM.
