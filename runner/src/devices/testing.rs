@@ -135,6 +135,18 @@ impl Ring {
         done
     }
 
+    /// How many chains came back that were not taken.
+    pub(crate) fn pending(&self, mem: &GuestMemory) -> u16 {
+        let idx: u16 = mem.load(GuestAddress(self.base + USED + 2), Ordering::Acquire).unwrap();
+        idx.wrapping_sub(self.used)
+    }
+
+    /// Whether the device, by its event index, wants to be told of the next chain.
+    pub(crate) fn wants_kick(&self, mem: &GuestMemory) -> bool {
+        let at = self.base + USED + 4 + 8 * u64::from(self.size);
+        mem.load::<u16>(GuestAddress(at), Ordering::Acquire).unwrap() == self.avail
+    }
+
     /// The bytes of the writable buffers of a chain that `add` laid out.
     pub(crate) fn answer(&self, mem: &GuestMemory, head: u16) -> Vec<u8> {
         let (mut at, mut bytes) = (head, Vec::new());
