@@ -226,7 +226,7 @@ impl<'a> Driver<'a> {
     }
 
     /// The registers by which a restored device is to be reached.
-    pub(crate) fn moved_to<'b>(self, device: &'b dyn Window) -> Driver<'b> {
+    pub(crate) fn moved_to(self, device: &dyn Window) -> Driver<'_> {
         Driver { mem: self.mem, device, rings: self.rings }
     }
 
@@ -279,7 +279,7 @@ pub(crate) fn torment<D: VirtioDevice>(
         let device = make(&mem);
         let features = if random.below(2) == 0 { u64::MAX } else { !(1 << 29) };
         let mut driver = Driver::start_with(&mem, &device, features);
-        for _ in 0..random.below(6) + 1 {
+        for _ in 0..=random.below(6) {
             for queue in 0..D::QUEUES.len() {
                 scribble(&mut driver.rings[queue], &mem, &mut random);
                 driver.kick(queue);
