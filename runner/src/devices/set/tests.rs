@@ -145,7 +145,7 @@ fn saved_devices_come_back_the_same_with_a_new_generation() {
     write[0] = 1;
     driver.add(0, &[Out(&write), Out(&[9; 4096]), In(1)]);
     let saved = devices.save();
-    assert!(devices.disk().changed().eq([0..4096]));
+    assert!(devices.disk().changed().eq(std::iter::once(0..4096)));
     let bytes = postcard::to_allocvec(&saved).unwrap();
 
     let saved: DeviceSetStateV1 = postcard::from_bytes(&bytes).unwrap();
