@@ -145,3 +145,96 @@ impl Buffers {
         if done == bytes.len() { Ok(()) } else { Err(Broken::Buffer("room for an answer is too short")) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::mmio::Mmio;
+    use super::super::rng::Rng;
+    use super::super::testing::{Driver, Ring, memory};
+    use super::*;
+
+    const NEXT: u16 = 1;
+    const WRITE: u16 = 2;
+    const INDIRECT: u16 = 4;
+    /// Data in guest memory, and the first byte beyond it.
+    const DATA: u64 = 0x8_0000;
+    const END: u64 = 0x50_0000;
+
+    type Describe = fn(&Ring, &GuestMemory);
+
+    /// Whether the random number device answered the chain at descriptor 0, or stopped.
+    fn answered(describe: Describe) -> bool {
+        let mem = memory();
+        let device = Mmio::new(mem.clone(), Rng::default()).unwrap();
+        let mut driver = Driver::start(&mem, &device);
+        describe(&driver.rings[0], &mem);
+        driver.rings[0].publish(&mem, 0);
+        device.process(0);
+        let done = driver.rings[0].take_used(&mem).len() == 1;
+        assert_eq!(driver.needs_reset(), !done);
+        done
+    }
+
+    /// Descriptors of an indirect table at `DATA`: address, length, flags, next.
+    fn table(mem: &GuestMemory, entries: &[(u64, u32, u16, u16)]) {
+        for (i, (addr, len, flags, next)) in entries.iter().enumerate() {
+            let at = DATA + 16 * i as u64;
+            mem.write_obj(*addr, GuestAddress(at)).unwrap();
+            mem.write_obj(*len, GuestAddress(at + 8)).unwrap();
+            mem.write_obj([*flags, *next], GuestAddress(at + 12)).unwrap();
+        }
+    }
+
+    #[test]
+    fn chains_that_keep_the_rules_are_answered() {
+        let good: [(&str, Describe); 5] = [
+            ("one buffer", |r, m| r.describe(m, 0, DATA, 8, WRITE, 0)),
+            ("up to the end of memory", |r, m| r.describe(m, 0, END - 8, 8, WRITE, 0)),
+            ("an empty buffer", |r, m| r.describe(m, 0, u64::MAX, 0, WRITE, 0)),
+            ("readable, then writable", |r, m| {
+                r.describe(m, 0, DATA, 8, NEXT, 5);
+                r.describe(m, 5, DATA, 8, WRITE, 0);
+            }),
+            ("an indirect table", |r, m| {
+                table(m, &[(DATA + 0x1000, 8, NEXT, 1), (DATA + 0x2000, 8, WRITE, 0)]);
+                r.describe(m, 0, DATA, 32, INDIRECT, 0);
+            }),
+        ];
+        for (name, describe) in good {
+            assert!(answered(describe), "{name}");
+        }
+    }
+
+    #[test]
+    fn chains_that_break_the_rules_stop_the_device() {
+        let bad: [(&str, Describe); 12] = [
+            ("outside memory", |r, m| r.describe(m, 0, END, 8, WRITE, 0)),
+            ("across the end of memory", |r, m| r.describe(m, 0, END - 7, 8, WRITE, 0)),
+            ("an address that overflows", |r, m| r.describe(m, 0, u64::MAX - 3, 8, WRITE, 0)),
+            ("a loop", |r, m| r.describe(m, 0, DATA, 8, WRITE | NEXT, 0)),
+            ("a link outside the table", |r, m| r.describe(m, 0, DATA, 8, WRITE | NEXT, 64)),
+            ("readable after writable", |r, m| {
+                r.describe(m, 0, DATA, 8, WRITE | NEXT, 1);
+                r.describe(m, 1, DATA, 8, 0, 0);
+            }),
+            ("4 GiB in all", |r, m| {
+                (0..64).for_each(|i| r.describe(m, i, DATA, 0x400_0000, WRITE | NEXT, i + 1));
+            }),
+            ("an empty indirect table", |r, m| r.describe(m, 0, DATA, 0, INDIRECT, 0)),
+            ("a ragged indirect table", |r, m| r.describe(m, 0, DATA, 17, INDIRECT, 0)),
+            ("an indirect table outside memory", |r, m| r.describe(m, 0, END, 16, INDIRECT, 0)),
+            ("a table in a table", |r, m| {
+                table(m, &[(DATA + 0x1000, 16, INDIRECT, 0)]);
+                r.describe(m, 0, DATA, 16, INDIRECT, 0);
+            }),
+            ("too many buffers", |r, m| {
+                let entries: Vec<_> = (1..=1100).map(|i| (END - 8, 8, WRITE | NEXT, i)).collect();
+                table(m, &entries);
+                r.describe(m, 0, DATA, 16 * 1100, INDIRECT, 0);
+            }),
+        ];
+        for (name, describe) in bad {
+            assert!(!answered(describe), "{name}");
+        }
+    }
+}

@@ -328,3 +328,6 @@ const SERIAL_PORT_END: u16 = SERIAL_PORT + 7;
 fn is_off(value: u8) -> bool {
     value & 1 << 5 != 0 && value >> 2 & 7 == SLEEP_TYPE_OFF
 }
+
+#[cfg(test)]
+mod tests;

@@ -135,6 +135,18 @@ impl Ring {
         done
     }
 
+    /// How many chains came back that were not taken.
+    pub(crate) fn pending(&self, mem: &GuestMemory) -> u16 {
+        let idx: u16 = mem.load(GuestAddress(self.base + USED + 2), Ordering::Acquire).unwrap();
+        idx.wrapping_sub(self.used)
+    }
+
+    /// Whether the device, by its event index, wants to be told of the next chain.
+    pub(crate) fn wants_kick(&self, mem: &GuestMemory) -> bool {
+        let at = self.base + USED + 4 + 8 * u64::from(self.size);
+        mem.load::<u16>(GuestAddress(at), Ordering::Acquire).unwrap() == self.avail
+    }
+
     /// The bytes of the writable buffers of a chain that `add` laid out.
     pub(crate) fn answer(&self, mem: &GuestMemory, head: u16) -> Vec<u8> {
         let (mut at, mut bytes) = (head, Vec::new());
@@ -214,7 +226,7 @@ impl<'a> Driver<'a> {
     }
 
     /// The registers by which a restored device is to be reached.
-    pub(crate) fn moved_to<'b>(self, device: &'b dyn Window) -> Driver<'b> {
+    pub(crate) fn moved_to(self, device: &dyn Window) -> Driver<'_> {
         Driver { mem: self.mem, device, rings: self.rings }
     }
 
@@ -267,7 +279,7 @@ pub(crate) fn torment<D: VirtioDevice>(
         let device = make(&mem);
         let features = if random.below(2) == 0 { u64::MAX } else { !(1 << 29) };
         let mut driver = Driver::start_with(&mem, &device, features);
-        for _ in 0..random.below(6) + 1 {
+        for _ in 0..=random.below(6) {
             for queue in 0..D::QUEUES.len() {
                 scribble(&mut driver.rings[queue], &mem, &mut random);
                 driver.kick(queue);

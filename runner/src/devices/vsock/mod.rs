@@ -387,3 +387,6 @@ impl VirtioDevice for Vsock {
         sent
     }
 }
+
+#[cfg(test)]
+mod tests;
