@@ -11,7 +11,7 @@ fn an_artifact_with_a_snapshot_verifies_and_says_so() {
     let value: serde_json::Value = serde_json::from_str(&said).unwrap();
     let kinds: Vec<_> =
         value["sections"].as_array().unwrap().iter().map(|s| s["kind"].as_str().unwrap()).collect();
-    for kind in ["kernel", "initrd", "disk", "vmstate", "memory", "overlay"] {
+    for kind in ["kernel", "initrd", "disk", "vm-state", "memory", "overlay"] {
         assert!(kinds.contains(&kind), "{kinds:?}");
     }
     assert!(value["manifest"]["snapshot"]["backend"].is_string(), "{said}");

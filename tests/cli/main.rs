@@ -1,0 +1,7 @@
+//! The program as its users run it, on what needs no KVM: building cold, reading artifacts, bad input.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod artifacts;
+mod bad_input;
+mod support;
