@@ -20,9 +20,13 @@ lint:
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
 	tests/licences
 
-# Needs cargo-fuzz and a nightly toolchain; `make test` mutates the same corpus on stable.
+# Needs cargo-fuzz and a nightly toolchain; `make test` mutates the same seeds on stable.
+FUZZ_SECONDS ?= 60
 fuzz:
-	cd format/fuzz && cargo +nightly fuzz run reader -- -max_total_time=$${SECONDS_PER_TARGET:-60}
+	for target in reader mended; do \
+	  mkdir -p format/fuzz/corpus/$$target; cp testdata/format/*.smol* format/fuzz/corpus/$$target/; \
+	  (cd format && cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS)); \
+	done
 
 setup:
 	tests/setup

@@ -299,9 +299,9 @@ fn pieces(header: &Header, entries: &[Entry]) -> Vec<Piece> {
             Part::Footer,
         ),
     ];
-    for (i, entry) in entries.iter().enumerate() {
+    for entry in entries {
         let part = Part::Section(entry.kind);
-        pieces.push(Piece { extent: entry.data, part, data_of: Some(i) });
+        pieces.push(Piece::new(entry.data, part));
         pieces.push(Piece::new(entry.content, part));
         pieces.push(Piece::new(entry.placement, part));
     }

@@ -39,7 +39,7 @@ fn integer(number: &serde_json::Number) -> Result<u64, String> {
     fits.ok_or_else(|| format!("the number {number}: only integers from 0 to 2^53-1 are allowed"))
 }
 
-/// serde_json escapes exactly as RFC 8785 asks: the short forms, `\u00xx` in lower case, nothing else.
+/// `serde_json` escapes exactly as RFC 8785 asks: the short forms, `\u00xx` in lower case, nothing else.
 fn string(text: &str, out: &mut Vec<u8>) -> Result<(), String> {
     serde_json::to_writer(out, text).map_err(|e| e.to_string())
 }

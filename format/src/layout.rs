@@ -13,13 +13,11 @@ use crate::{Code, FormatError, Part};
 pub(crate) struct Piece {
     pub(crate) extent: Extent,
     pub(crate) part: Part,
-    /// The section whose data this is, by its position in the index.
-    pub(crate) data_of: Option<usize>,
 }
 
 impl Piece {
     pub(crate) fn new(extent: Extent, part: Part) -> Self {
-        Self { extent, part, data_of: None }
+        Self { extent, part }
     }
 }
 

@@ -69,7 +69,8 @@ impl Header {
         }
         let header = Self::fields(raw);
         header.check_features(base)?;
-        if header.minor <= MINOR {
+        // A later minor version may have given meaning to these.
+        if header.minor == MINOR {
             reserved(&raw[RESERVED_AT..CHECKSUM_AT], Part::Header, base + RESERVED_AT as u64)?;
         }
         if header.length > MAX_LENGTH {

@@ -129,9 +129,10 @@ impl Store<'_> {
 
     fn store(&mut self, bytes: &[u8]) -> Result<(), FormatError> {
         let compressed = self.compress(bytes)?;
-        let (encoding, stored, align) = match compressed {
-            true => (Encoding::Zstd, self.frame.len(), 1),
-            false => (Encoding::Raw, bytes.len(), BLOCK),
+        let (encoding, stored, align) = if compressed {
+            (Encoding::Zstd, self.frame.len(), 1)
+        } else {
+            (Encoding::Raw, bytes.len(), BLOCK)
         };
         let align = if self.start.is_none() { self.options.alignment.into() } else { align };
         let offset = self.writer.at.next_multiple_of(align);
