@@ -83,6 +83,17 @@ impl<'de> Deserialize<'de> for Digest {
     }
 }
 
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for Digest {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Digest".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "string", "pattern": "^sha256:[0-9a-f]{64}$" })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -13,6 +13,7 @@ use crate::{Code, Digest, FormatError, Part, canonical};
 
 /// What a container describes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Manifest {
     /// A machine of its own, or a checkpoint of one.
     pub kind: Kind,
@@ -106,6 +107,7 @@ pub struct Manifest {
 
 /// Whether a container stands alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// Complete: it needs no other file.
@@ -117,6 +119,7 @@ pub enum Kind {
 
 /// The image a disk was made from.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Image {
     /// As it was asked for.
     pub reference: String,
@@ -127,6 +130,7 @@ pub struct Image {
 
 /// What the guest runs on, in the words of OCI.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Platform {
     /// `linux`.
     pub os: String,
@@ -142,6 +146,7 @@ impl Default for Platform {
 
 /// What the guest may reach. An allow list means nothing else may be reached.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Network {
     /// Outbound network at all.
     #[serde(default)]
@@ -162,6 +167,7 @@ pub struct Network {
 
 /// A transport protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Protocol {
     /// TCP.
@@ -173,6 +179,7 @@ pub enum Protocol {
 
 /// A port of the host that leads into the guest.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PortForward {
     /// The host's address to listen on. Absent: 127.0.0.1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -188,6 +195,7 @@ pub struct PortForward {
 
 /// A folder or file of the host inside the guest.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Mount {
     /// The host's path, as written; `~` is the booting user's home.
     pub host: String,
@@ -200,6 +208,7 @@ pub struct Mount {
 
 /// How to tell that the machine works. Times are in milliseconds; an absent one is the runner's default.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Health {
     /// The command to run; status 0 is healthy.
     pub exec: Vec<String>,
@@ -219,6 +228,7 @@ pub struct Health {
 
 /// When to start the command again.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Restart {
     /// On which end.
     pub policy: RestartPolicy,
@@ -232,6 +242,7 @@ pub struct Restart {
 
 /// On which end a command is started again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum RestartPolicy {
     /// On none.
@@ -247,6 +258,7 @@ pub enum RestartPolicy {
 
 /// Where the booting host finds a secret: `{"from_env": NAME}` or `{"from_file": PATH}`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum SecretSource {
     /// In this environment variable.
@@ -257,6 +269,7 @@ pub enum SecretSource {
 
 /// A service the machine offers.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Service {
     /// The guest's port.
     pub port: u16,
@@ -270,6 +283,7 @@ pub struct Service {
 
 /// What the guest may expect of the CPU, and a host must have to restore a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum CpuContract {
     /// x86-64-v2.
@@ -283,6 +297,7 @@ pub enum CpuContract {
 
 /// The guest kernel.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Kernel {
     /// Its release, as `uname -r` prints it.
     pub version: String,
@@ -295,6 +310,7 @@ pub struct Kernel {
 
 /// How memory was captured: enough to tell without opening the state whether a host may fit.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Snapshot {
     /// The CPU vendor, as CPUID spells it (`AuthenticAMD`).
     pub cpu_vendor: String,
@@ -309,6 +325,7 @@ pub struct Snapshot {
 
 /// What was running when memory was captured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum SnapshotStart {
     /// The agent alone; the command starts after the restore.
@@ -320,6 +337,7 @@ pub enum SnapshotStart {
 
 /// A section, as the manifest names it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SectionSummary {
     /// The kind's name.
     pub kind: String,

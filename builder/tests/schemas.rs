@@ -1,0 +1,42 @@
+//! `schemas/` is what the types say, and the reference page names every key.
+//! `SMOLPACK_REGENERATE=1` writes the schemas anew.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use schemars::{JsonSchema, schema_for};
+use smolpack_builder::smolfile::Smolfile;
+use smolpack_format::Manifest;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn check<T: JsonSchema>(name: &str) -> serde_json::Value {
+    let schema = serde_json::to_value(schema_for!(T)).unwrap();
+    let text = serde_json::to_string_pretty(&schema).unwrap() + "\n";
+    let path = repository().join("schemas").join(name);
+    if std::env::var_os("SMOLPACK_REGENERATE").is_some() {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, &text).unwrap();
+    }
+    let there = fs::read_to_string(&path).unwrap_or_default();
+    assert!(there == text, "schemas/{name} is not what the types say; SMOLPACK_REGENERATE=1 writes it anew");
+    schema
+}
+
+#[test]
+fn the_manifests_schema_is_current() {
+    check::<Manifest>("manifest.schema.json");
+}
+
+#[test]
+fn the_smolfiles_schema_is_current_and_the_reference_has_every_key() {
+    let schema = check::<Smolfile>("smolfile.schema.json");
+    let page = fs::read_to_string(repository().join("docs/smolfile.md")).unwrap();
+    let tables = [&schema].into_iter().chain(schema["$defs"].as_object().unwrap().values());
+    let keys = tables.filter_map(|table| table["properties"].as_object()).flat_map(serde_json::Map::keys);
+    let missing: Vec<_> = keys.filter(|key| !page.contains(&format!("`{key}`"))).collect();
+    assert!(missing.is_empty(), "docs/smolfile.md lacks {missing:?}");
+}
