@@ -22,6 +22,7 @@ use std::time::Instant;
 /// Without a command the image's entrypoint and cmd run. The exit status is the command's, 128 + N
 /// where signal N ended it, and 125 for failures of smolpack's own.
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct BootArgs {
     /// The `.smolmachine`
     file: PathBuf,
@@ -219,7 +220,7 @@ impl Machine {
 
     fn console_tail(&self) -> String {
         const TAIL: u64 = 4096;
-        let length = self.console.metadata().map(|meta| meta.len()).unwrap_or(0);
+        let length = self.console.metadata().map_or(0, |meta| meta.len());
         let start = length.saturating_sub(TAIL);
         let mut bytes = vec![0; (length - start) as usize];
         if length == 0 || self.console.read_exact_at(&mut bytes, start).is_err() {

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How long a new machine's agent may take to answer. Under emulation a boot takes seconds.
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(120);
+const DEFAULT_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// Build an artifact from a Smolfile and an image
 #[derive(Debug, Args)]
@@ -227,7 +227,10 @@ fn source_date_epoch() -> Result<Option<Timestamp>, CliError> {
     let Some(value) = std::env::var_os("SOURCE_DATE_EPOCH") else { return Ok(None) };
     let seconds = value.to_str().and_then(|text| text.parse().ok());
     let seconds = seconds.ok_or_else(|| {
-        CliError::bad_input(format!("SOURCE_DATE_EPOCH is {value:?}; it must be a number of seconds"))
+        CliError::bad_input(format!(
+            "SOURCE_DATE_EPOCH is {}; it must be a number of seconds",
+            value.display()
+        ))
     })?;
     Ok(Some(Timestamp { seconds, nanoseconds: 0 }))
 }

@@ -46,6 +46,7 @@ enum Verb {
 }
 
 /// Parses the arguments, runs the verb, and gives the exit status.
+#[must_use]
 pub fn run() -> ExitCode {
     let cli = Cli::parse();
     let verbosity = match (cli.common.quiet, cli.common.verbose) {

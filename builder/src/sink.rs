@@ -25,6 +25,7 @@ pub struct FileSink {
 
 impl FileSink {
     /// Writes from the file's current position.
+    #[must_use]
     pub fn new(file: std::fs::File) -> Self {
         Self { file }
     }

@@ -343,7 +343,7 @@ fn a_tar_cut_at_any_byte_is_an_error_or_a_shorter_layer_and_never_a_panic() {
         match load_tars(&[whole[..len].to_vec()]) {
             // Cut between entries, or in what pads them: nothing but whole entries is taken.
             Ok(image) => {
-                assert!(list_tree(&image.tree).iter().all(|entry| all.contains(&entry)), "cut at {len}")
+                assert!(list_tree(&image.tree).iter().all(|entry| all.contains(&entry)), "cut at {len}");
             }
             Err(error) => assert_eq!(error.kind(), ErrorKind::Corrupt, "cut at {len}: {error}"),
         }
@@ -364,7 +364,7 @@ fn random_damage_to_headers_is_never_a_panic() {
     let mut random = Random::new(seed);
     for _ in 0..300 {
         let mut bad = whole.clone();
-        for _ in 0..1 + random.below(4) {
+        for _ in 0..=random.below(4) {
             let at = random.below(bad.len());
             bad[at] = [0, 0xff, b'7', b'/', b'=', b'S'][random.below(6)];
         }

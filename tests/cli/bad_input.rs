@@ -60,7 +60,7 @@ fn an_image_that_is_not_there_is_refused() {
 #[test]
 fn a_missing_smolfile_is_refused() {
     refused(2, &["there is no Smolfile", "try:"], &[], |folder| {
-        std::fs::remove_file(folder.join("Smolfile")).unwrap()
+        std::fs::remove_file(folder.join("Smolfile")).unwrap();
     });
 }
 
@@ -99,7 +99,7 @@ fn without_a_kernel_and_without_apt_the_import_is_named() {
 #[test]
 fn a_disk_too_small_for_the_files_says_how_large_it_must_be() {
     refused(2, &["disk ="], &["--disk", "16MiB"], |folder| {
-        write(&folder.join("root/usr/big"), &vec![1; 40 << 20])
+        write(&folder.join("root/usr/big"), &vec![1; 40 << 20]);
     });
 }
 

@@ -5,13 +5,13 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 
 /// A home of its own for one test run: the user's kernels and layers are not touched.
-pub fn home() -> &'static Path {
+pub(crate) fn home() -> &'static Path {
     static HOME: OnceLock<tempfile::TempDir> = OnceLock::new();
     HOME.get_or_init(|| tempfile::tempdir().unwrap()).path()
 }
 
 /// The program, in that home, told to take no snapshot where the test does not want one.
-pub fn smolpack() -> Command {
+pub(crate) fn smolpack() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_smolpack"));
     command.env("XDG_DATA_HOME", home().join("data")).env("XDG_CACHE_HOME", home().join("cache"));
     command.env_remove("SOURCE_DATE_EPOCH");
@@ -19,17 +19,17 @@ pub fn smolpack() -> Command {
 }
 
 /// Runs it in `folder` and gives exit status, stdout and stderr.
-pub fn run_in(folder: &Path, args: &[&str]) -> (i32, String, String) {
+pub(crate) fn run_in(folder: &Path, args: &[&str]) -> (i32, String, String) {
     finish(smolpack().current_dir(folder).args(args).output().unwrap())
 }
 
-pub fn finish(out: Output) -> (i32, String, String) {
+pub(crate) fn finish(out: Output) -> (i32, String, String) {
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     (out.status.code().unwrap_or(-1), text(out.stdout), text(out.stderr))
 }
 
 /// A folder with a Smolfile whose image is a root folder of a few files, and a kernel to build with.
-pub fn context() -> tempfile::TempDir {
+pub(crate) fn context() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     write(&folder.path().join("root/etc/passwd"), b"root:x:0:0::/root:/bin/sh\n");
     write(&folder.path().join("root/bin/sh"), &vec![7; 300_000]);
@@ -41,7 +41,7 @@ pub fn context() -> tempfile::TempDir {
     folder
 }
 
-pub fn write(path: &Path, bytes: &[u8]) {
+pub(crate) fn write(path: &Path, bytes: &[u8]) {
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(path, bytes).unwrap();
 }
@@ -74,7 +74,7 @@ fn kernel() -> Vec<u8> {
 }
 
 /// A built artifact of [`context`].
-pub fn artifact() -> &'static Path {
+pub(crate) fn artifact() -> &'static Path {
     static FILE: OnceLock<PathBuf> = OnceLock::new();
     FILE.get_or_init(|| {
         let file = home().join("machine.smolmachine");

@@ -6,23 +6,23 @@ use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The program under test.
-pub fn smolpack() -> Command {
+pub(crate) fn smolpack() -> Command {
     Command::new(env!("CARGO_BIN_EXE_smolpack"))
 }
 
 /// `smolpack boot ARGS`, its input closed.
-pub fn boot(args: &[&str]) -> Output {
+pub(crate) fn boot(args: &[&str]) -> Output {
     smolpack().arg("boot").args(args).stdin(Stdio::null()).output().unwrap()
 }
 
 /// A busybox machine, one CPU, 128 MiB, with a snapshot.
-pub fn hello() -> &'static str {
+pub(crate) fn hello() -> &'static str {
     static FILE: OnceLock<String> = OnceLock::new();
     FILE.get_or_init(|| build("hello", &repository().join("recipes/hello"), &[]))
 }
 
 /// A Debian minbase machine, two CPUs, 512 MiB, with a snapshot.
-pub fn debian() -> &'static str {
+pub(crate) fn debian() -> &'static str {
     static FILE: OnceLock<String> = OnceLock::new();
     FILE.get_or_init(|| {
         let context = repository().join("tests/machine/debian");
@@ -32,7 +32,7 @@ pub fn debian() -> &'static str {
 }
 
 /// Builds a machine with a snapshot and gives its path.
-pub fn build(name: &str, context: &Path, extra: &[&str]) -> String {
+pub(crate) fn build(name: &str, context: &Path, extra: &[&str]) -> String {
     let file = scratch().join(format!("{name}.smolmachine"));
     let out = smolpack()
         .args(["build", "--require-snapshot"])
@@ -47,32 +47,32 @@ pub fn build(name: &str, context: &Path, extra: &[&str]) -> String {
 }
 
 /// A folder for this run; the lab's `/tmp` is in memory.
-pub fn scratch() -> &'static Path {
+pub(crate) fn scratch() -> &'static Path {
     static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
     FOLDER.get_or_init(|| tempfile::tempdir().unwrap()).path()
 }
 
-pub fn repository() -> PathBuf {
+pub(crate) fn repository() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-pub fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// Seconds since 1970.
-pub fn now() -> f64 {
+pub(crate) fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64()
 }
 
 /// The command's stdout, after checking that it succeeded.
-pub fn stdout(out: &Output) -> String {
+pub(crate) fn stdout(out: &Output) -> String {
     assert!(out.status.success(), "{:?}: {}{}", out.status, text(&out.stdout), text(&out.stderr));
     text(&out.stdout)
 }
 
 /// Runner processes alive on this host, by the name they give themselves.
-pub fn runners() -> Vec<u32> {
+pub(crate) fn runners() -> Vec<u32> {
     let processes = std::fs::read_dir("/proc").unwrap().filter_map(|entry| {
         let pid: u32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
         let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;

@@ -104,7 +104,7 @@ pub enum SnapshotFailure {
 
 /// The last lines of the console.
 fn tail(console: &File) -> String {
-    let length = console.metadata().map(|meta| meta.len()).unwrap_or(0);
+    let length = console.metadata().map_or(0, |meta| meta.len());
     let start = length.saturating_sub(TAIL_BYTES);
     let mut bytes = vec![0; (length - start) as usize];
     if console.read_exact_at(&mut bytes, start).is_err() {

@@ -185,7 +185,9 @@ impl Apt {
         for entry in entries {
             let path = entry.map_err(doing("read the download folder"))?.path();
             let file = path.file_name().and_then(|f| f.to_str()).unwrap_or_default();
-            if file.ends_with(".deb") && file.split('_').next() == Some(name) {
+            if Path::new(&file).extension().is_some_and(|end| end == "deb")
+                && file.split('_').next() == Some(name)
+            {
                 return Ok(path);
             }
         }
@@ -348,6 +350,19 @@ mod tests {
         assert!(log.lines().last().unwrap().contains("Dir::State::Lists="), "{log}");
     }
 
+    #[derive(Default)]
+    struct Sum(u64, Option<u64>);
+
+    impl Progress for Sum {
+        fn phase(&mut self, _: &str, total: Option<u64>) {
+            self.1 = total;
+        }
+        fn advance(&mut self, bytes: u64) {
+            self.0 += bytes;
+        }
+        fn note(&mut self, _: &str) {}
+    }
+
     #[test]
     fn the_first_dependency_with_the_prefix_is_downloaded() {
         let (_dir, mut apt) = fake_apt(
@@ -355,17 +370,6 @@ mod tests {
              for last; do :; done; echo dlstatus:1:50.0:x; : > ${last}_1_amd64.deb",
             "printf '%s\\n' meta '  Depends: linux-base' '  Depends: linux-image-9'",
         );
-        #[derive(Default)]
-        struct Sum(u64, Option<u64>);
-        impl Progress for Sum {
-            fn phase(&mut self, _: &str, total: Option<u64>) {
-                self.1 = total;
-            }
-            fn advance(&mut self, bytes: u64) {
-                self.0 += bytes;
-            }
-            fn note(&mut self, _: &str) {}
-        }
         let mut seen = Sum::default();
         let path = apt.download_dependency("meta", "linux-image-", &mut seen).unwrap();
         assert_eq!(path.file_name().unwrap(), "linux-image-9_1_amd64.deb");

@@ -75,12 +75,9 @@ pub fn write(tree: &Tree, options: &Options, sink: &mut dyn BlockSink) -> Result
         return Err(Ext4Error::Label { len: label_len });
     }
     let survey = Survey::new(tree, Some(HashSeed::new(&options.hash_seed)), options.created)?;
-    let layout = match Layout::new(&survey, size) {
-        Some(layout) => layout,
-        None => {
-            let needed = smallest_size(&survey, size).ok_or(Ext4Error::TooLarge)?;
-            return Err(Ext4Error::TooSmall { size, needed });
-        }
+    let Some(layout) = Layout::new(&survey, size) else {
+        let needed = smallest_size(&survey, size).ok_or(Ext4Error::TooLarge)?;
+        return Err(Ext4Error::TooSmall { size, needed });
     };
     let (free_blocks, free_inodes) = write::write(&layout, options, sink)?;
     Ok(Summary {

@@ -10,7 +10,6 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::process::Command;
 
-use sha2::{Digest as _, Sha256};
 use smolpack_builder::image::{
     Image, ImageError, ImageSource, Limits, LoadOptions, Platform, RegistryAccess, detect, load,
 };
@@ -183,7 +182,7 @@ pub fn put(out: &mut Vec<u8>, header: &[u8; 512], data: &[u8]) {
 /// One PAX record, whose length counts its own digits.
 pub fn record(key: &str, value: &[u8]) -> Vec<u8> {
     let rest = [b" ", key.as_bytes(), b"=", value, b"\n"].concat();
-    let len = (1..).find(|len: &usize| len.to_string().len() + rest.len() == *len).unwrap();
+    let len = (1..1 << 20).find(|len: &usize| len.to_string().len() + rest.len() == *len).unwrap();
     [len.to_string().as_bytes(), &rest].concat()
 }
 
@@ -239,7 +238,7 @@ pub fn gzip(data: &[u8]) -> Vec<u8> {
 }
 
 pub fn sha256(data: &[u8]) -> String {
-    let hex: String = Sha256::digest(data).iter().map(|b| format!("{b:02x}")).collect();
+    let hex = smolpack_format::Digest::of(data).hex();
     format!("sha256:{hex}")
 }
 

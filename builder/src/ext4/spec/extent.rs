@@ -59,7 +59,7 @@ impl Entries<'_> {
         match self {
             Self::Leaf(extents) => slots.iter_mut().zip(*extents).for_each(|(slot, extent)| extent.put(slot)),
             Self::Inner(_, indexes) => {
-                slots.iter_mut().zip(*indexes).for_each(|(slot, index)| index.put(slot))
+                slots.iter_mut().zip(*indexes).for_each(|(slot, index)| index.put(slot));
             }
         }
     }
