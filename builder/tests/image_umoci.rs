@@ -72,7 +72,7 @@ fn member(random: &mut Random, number: usize, upper: bool) -> Member {
 /// out again, or nearly every image would be refused; some stay, for umoci to refuse as well.
 fn layers(random: &mut Random, folder: &Path) -> Vec<Vec<Member>> {
     let mut layers: Vec<Vec<Member>> = Vec::new();
-    for layer in 0..1 + random.below(4) {
+    for layer in 0..=random.below(4) {
         layers.push(Vec::new());
         for number in 0..3 + random.below(14) {
             layers[layer].push(member(random, layer * 100 + number, layer > 0));

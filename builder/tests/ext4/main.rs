@@ -6,3 +6,6 @@ mod edge;
 mod image;
 mod maker;
 mod manifest;
+mod random;
+mod refusal;
+mod whole;

@@ -35,7 +35,7 @@ struct BlockHasher(Sha256);
 
 impl BlockHasher {
     fn block(&mut self, at: u64, bytes: &[u8]) {
-        if bytes.iter().any(|&byte| byte != 0) {
+        if bytes != [0; 4096] {
             self.0.update(at.to_le_bytes());
             self.0.update(bytes);
         }
@@ -105,9 +105,15 @@ fn digest_of_node(tree: &Tree, node: &Node) -> Vec<u8> {
     for extent in extents {
         let mut data = vec![0; usize::try_from(extent.len).unwrap()];
         tree.open(extent.source).unwrap().read_exact_at(&mut data, extent.offset).unwrap();
-        for (at, byte) in (extent.at..).zip(data) {
+        let mut at = extent.at;
+        let mut rest = &data[..];
+        while !rest.is_empty() {
+            let from = usize::try_from(at % BLOCK).unwrap();
+            let (now, later) = rest.split_at(rest.len().min(4096 - from));
             let block = blocks.entry(at / BLOCK).or_insert_with(|| vec![0; 4096]);
-            block[usize::try_from(at % BLOCK).unwrap()] = byte;
+            block[from..from + now.len()].copy_from_slice(now);
+            at += now.len() as u64;
+            rest = later;
         }
         while blocks.len() > 1 {
             let (block, bytes) = blocks.pop_first().unwrap();

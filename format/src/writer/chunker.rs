@@ -252,8 +252,8 @@ mod tests {
     fn zero_runs_are_left_out_from_their_minimum_on() {
         let block = noise(1, 1);
         let memory = SectionOptions::memory();
-        let at_15 = [&block[..], &[0; 15 * BLOCK_LEN], &block].concat();
-        let at_16 = [&block[..], &[0; 16 * BLOCK_LEN], &block].concat();
+        let at_15 = [&block[..], &vec![0; 15 * BLOCK_LEN], &block].concat();
+        let at_16 = [&block[..], &vec![0; 16 * BLOCK_LEN], &block].concat();
         assert_eq!(cuts(&memory, &[&at_15]), [('d', 17 * BLOCK)]);
         assert_eq!(cuts(&memory, &[&at_16]), [('d', BLOCK), ('z', 16 * BLOCK), ('d', BLOCK)]);
     }
