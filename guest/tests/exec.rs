@@ -183,7 +183,7 @@ fn an_unknown_user_is_refused() {
 
 #[test]
 fn a_command_leads_its_own_session_with_default_signals() {
-    let script = "ps -o pid=,pgid=,sid= -p $$ | { read a b c; [ $a = $b ] && [ $a = $c ] && echo leads; }
+    let script = "set -- $(cut -d' ' -f1,5,6 /proc/$$/stat); [ $1 = $2 ] && [ $1 = $3 ] && echo leads
                   sed -n 's/^SigBlk:.//p; s/^SigIgn:.//p' /proc/self/status";
     let text = text(&sh(script));
     let lines: Vec<_> = text.lines().collect();
