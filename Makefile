@@ -17,7 +17,7 @@ bench: setup
 
 lint:
 	cargo fmt --check
-	cargo clippy --workspace --all-targets --quiet -- -D warnings
+	cargo clippy --workspace --all-targets --features linux-guest --quiet -- -D warnings
 	tests/licences
 
 # Needs cargo-fuzz and a nightly toolchain; `make test` mutates the same seeds on stable.

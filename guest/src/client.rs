@@ -49,6 +49,30 @@ pub fn ask(mut stream: UnixStream, request: &Request) -> Result<(), ClientError>
     }
 }
 
+/// What a command left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Output {
+    /// How it ended.
+    pub exit: Exit,
+    /// Its standard output.
+    pub stdout: Vec<u8>,
+    /// Its standard error.
+    pub stderr: Vec<u8>,
+}
+
+/// Runs a command without input and keeps what it prints.
+///
+/// # Errors
+/// As [`Session::wait`]. A command that ran and failed is no error.
+pub fn run(stream: UnixStream, command: Exec) -> Result<Output, ClientError> {
+    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+    let session = Session::exec(stream, command)?;
+    // A machine that is gone already shows when its output is read.
+    let _ = session.input.close();
+    let exit = session.wait(&mut stdout, &mut stderr)?;
+    Ok(Output { exit, stdout, stderr })
+}
+
 /// A command in the machine.
 #[derive(Debug)]
 pub struct Session {
@@ -127,8 +151,8 @@ impl Session {
         loop {
             let frame = Frame::read(&mut self.stream)?.ok_or_else(closed)?;
             match frame.kind {
-                Kind::Stdout => self.pass(&frame.payload, stdout)?,
-                Kind::Stderr => self.pass(&frame.payload, stderr)?,
+                Kind::Stdout => self.pass(&frame.payload, stdout),
+                Kind::Stderr => self.pass(&frame.payload, stderr),
                 Kind::Exit => return Ok(frame.decode()?),
                 Kind::Failed => return Err(ClientError::Failed(frame.decode()?)),
                 other => return Err(unexpected(other).into()),
@@ -136,11 +160,11 @@ impl Session {
         }
     }
 
-    fn pass(&self, bytes: &[u8], to: &mut dyn Write) -> io::Result<()> {
+    fn pass(&self, bytes: &[u8], to: &mut dyn Write) {
         const SIGPIPE: i32 = 13;
-        match to.write_all(bytes).and_then(|()| to.flush()) {
-            Ok(()) => Ok(()),
-            Err(_) => self.input.signal(SIGPIPE),
+        if to.write_all(bytes).and_then(|()| to.flush()).is_err() {
+            // A command that has ended meanwhile needs no telling; its last frames are still to be read.
+            let _ = self.input.signal(SIGPIPE);
         }
     }
 }

@@ -20,6 +20,9 @@ pub const AGENT_PORT: u32 = 1024;
 /// The longest payload of one frame, in bytes. A longer one ends the stream.
 pub const MAX_PAYLOAD: u32 = 1 << 20;
 
+/// Bytes before the payload: kind and length.
+const HEAD: usize = 5;
+
 /// The kind of a frame, its first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -163,7 +166,7 @@ impl Frame {
     /// The stream's own; `InvalidData` for an unknown kind or a payload over [`MAX_PAYLOAD`];
     /// `UnexpectedEof` where it ends inside a frame.
     pub fn read(from: &mut impl Read) -> io::Result<Option<Self>> {
-        let mut head = [0; 5];
+        let mut head = [0; HEAD];
         loop {
             match from.read(&mut head[..1]) {
                 Ok(0) => return Ok(None),
@@ -173,14 +176,30 @@ impl Frame {
             }
         }
         from.read_exact(&mut head[1..])?;
-        let kind = Kind::decode(head[0])?;
-        let len = u32::from_le_bytes([head[1], head[2], head[3], head[4]]);
-        if len > MAX_PAYLOAD {
-            return Err(invalid(format!("frame of {len} bytes; at most {MAX_PAYLOAD} are allowed")));
-        }
-        let mut payload = vec![0; len as usize];
+        let (kind, len) = decode_head(head)?;
+        let mut payload = vec![0; len];
         from.read_exact(&mut payload)?;
         Ok(Some(Self { kind, payload }))
+    }
+
+    /// Takes the frame that `bytes` begins with, and says how many bytes it took; `None` where it is
+    /// not complete yet.
+    ///
+    /// # Errors
+    /// `InvalidData` for an unknown kind or a payload over [`MAX_PAYLOAD`].
+    pub fn parse(bytes: &[u8]) -> io::Result<Option<(Self, usize)>> {
+        let Some((head, rest)) = bytes.split_first_chunk::<HEAD>() else { return Ok(None) };
+        let (kind, len) = decode_head(*head)?;
+        let Some(payload) = rest.get(..len) else { return Ok(None) };
+        Ok(Some((Self { kind, payload: payload.to_vec() }, HEAD + len)))
+    }
+
+    /// Appends the frame of these parts to `bytes`. The payload must not exceed [`MAX_PAYLOAD`].
+    pub fn encode(kind: Kind, payload: &[u8], bytes: &mut Vec<u8>) {
+        bytes.reserve(HEAD + payload.len());
+        bytes.push(kind as u8);
+        bytes.extend_from_slice(&(payload.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(payload);
     }
 
     /// Writes the frame in one call where the stream takes it.
@@ -188,10 +207,8 @@ impl Frame {
     /// # Errors
     /// The stream's own.
     pub fn write(&self, to: &mut impl Write) -> io::Result<()> {
-        let mut bytes = Vec::with_capacity(5 + self.payload.len());
-        bytes.push(self.kind as u8);
-        bytes.extend_from_slice(&(self.payload.len() as u32).to_le_bytes());
-        bytes.extend_from_slice(&self.payload);
+        let mut bytes = Vec::new();
+        Self::encode(self.kind, &self.payload, &mut bytes);
         to.write_all(&bytes)
     }
 
@@ -204,6 +221,74 @@ impl Frame {
     }
 }
 
+fn decode_head(head: [u8; HEAD]) -> io::Result<(Kind, usize)> {
+    let [kind, len @ ..] = head;
+    let kind = Kind::decode(kind)?;
+    let len = u32::from_le_bytes(len);
+    if len > MAX_PAYLOAD {
+        return Err(invalid(format!("frame of {len} bytes; at most {MAX_PAYLOAD} are allowed")));
+    }
+    Ok((kind, len as usize))
+}
+
 fn invalid(message: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(frames: &[Frame]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for frame in frames {
+            frame.write(&mut bytes).unwrap();
+        }
+        bytes
+    }
+
+    #[test]
+    fn frames_survive_writing_and_reading() {
+        let frames = [
+            Frame { kind: Kind::Stdout, payload: b"a\0b".to_vec() },
+            Frame { kind: Kind::Stdin, payload: Vec::new() },
+            Frame::json(Kind::Exit, &Exit::Code(7)),
+        ];
+        let bytes = bytes(&frames);
+        let mut from = bytes.as_slice();
+        for frame in &frames {
+            assert_eq!(Frame::read(&mut from).unwrap().as_ref(), Some(frame));
+        }
+        assert_eq!(Frame::read(&mut from).unwrap(), None);
+    }
+
+    #[test]
+    fn parse_waits_for_a_complete_frame_and_agrees_with_read() {
+        let frame = Frame { kind: Kind::Stderr, payload: b"text".to_vec() };
+        let bytes = bytes(std::slice::from_ref(&frame));
+        for end in 0..bytes.len() {
+            assert_eq!(Frame::parse(&bytes[..end]).unwrap(), None, "{end} bytes");
+        }
+        assert_eq!(Frame::parse(&bytes).unwrap(), Some((frame, bytes.len())));
+    }
+
+    #[test]
+    fn unknown_kinds_and_giant_frames_are_refused() {
+        for (bytes, expected) in [
+            (&[10, 0, 0, 0, 0][..], "frame of unknown kind 10"),
+            (&[2, 1, 0, 16, 0][..], "frame of 1048577 bytes; at most 1048576 are allowed"),
+        ] {
+            assert_eq!(Frame::parse(bytes).unwrap_err().to_string(), expected);
+            assert_eq!(Frame::read(&mut &*bytes).unwrap_err().to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn a_stream_that_ends_inside_a_frame_is_an_error() {
+        let bytes = bytes(&[Frame { kind: Kind::Stdout, payload: b"text".to_vec() }]);
+        for end in 1..bytes.len() {
+            let error = Frame::read(&mut &bytes[..end]).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof, "{end} bytes");
+        }
+    }
 }

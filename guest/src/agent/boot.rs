@@ -1,8 +1,8 @@
 //! From an initramfs to a machine: modules, the root disk, the file systems a distribution expects.
 
-use rustix::fs::{CWD, Mode, mkdirat};
+use rustix::fs::{CWD, Mode, chmod, mkdirat};
 use rustix::mount::{MountFlags, mount, mount_move};
-use rustix::process::{chdir, chroot};
+use rustix::process::{Resource, Rlimit, chdir, chroot, setrlimit};
 use std::ffi::CStr;
 use std::fs;
 use std::io;
@@ -12,7 +12,11 @@ use std::time::{Duration, Instant};
 const NEW_ROOT: &str = "/newroot";
 const ROOT_DISK: &str = "/dev/vda";
 /// The disk is there as soon as its driver has bound: milliseconds, even under emulation below this.
-const DISK_TIMEOUT: Duration = Duration::from_secs(20);
+const DISK_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Open files a process may have, and may raise that to: what distributions give. The kernel's own
+/// 4,096 is too few for databases.
+const OPEN_FILES: Rlimit = Rlimit { current: Some(1024), maximum: Some(524_288) };
 
 /// Turns the initramfs into the machine's root. Afterwards `/` is the root disk.
 ///
@@ -113,6 +117,8 @@ fn mount_the_rest() {
         }
     }
     make_folder("/run/lock");
+    make_temporary_folder();
+    let _ = setrlimit(Resource::Nofile, OPEN_FILES);
     for (link, target) in [
         ("/dev/fd", "/proc/self/fd"),
         ("/dev/stdin", "fd/0"),
@@ -120,6 +126,13 @@ fn mount_the_rest() {
         ("/dev/stderr", "fd/2"),
     ] {
         let _ = std::os::unix::fs::symlink(target, link);
+    }
+}
+
+/// An image from nothing but a program may lack `/tmp`; one that has it decides its mode.
+fn make_temporary_folder() {
+    if mkdirat(CWD, "/tmp", Mode::from_raw_mode(0o777)).is_ok() {
+        let _ = chmod("/tmp", Mode::from_raw_mode(0o1777)); // what umask took and more
     }
 }
 

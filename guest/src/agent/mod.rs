@@ -6,8 +6,10 @@
 pub mod boot;
 mod exec;
 mod hello;
+mod link;
 mod power;
 mod pty;
+mod pump;
 mod reaper;
 mod session;
 mod user;

@@ -1,7 +1,6 @@
 //! The machine's end.
 
 use rustix::mount::{MountFlags, mount_remount};
-use rustix::process::{Pid, Signal, kill_process_group};
 use rustix::system::{RebootCommand, reboot};
 use std::fs;
 use std::io::Write;
@@ -55,12 +54,4 @@ fn others_alive() -> bool {
     // Kernel threads have no command line.
     processes
         .any(|pid| pid != 1 && fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty()))
-}
-
-/// Signals a process group; one that has gone already is no error.
-pub(super) fn signal_group(pid: u32, signal: i32) {
-    let group = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    if let (Some(group), Some(signal)) = (group, Signal::from_named_raw(signal)) {
-        let _ = kill_process_group(group, signal);
-    }
 }

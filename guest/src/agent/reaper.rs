@@ -1,18 +1,22 @@
 //! Waits for every child: those of an exec, whose status somebody wants, and orphans.
 //!
 //! One thread reaps. It only peeks (`WNOWAIT`) until it holds the table's lock, which a spawn holds
-//! from fork to registration; so no status is lost, and none is taken from a spawn that failed.
+//! from fork to registration; so no status is lost, and none is taken from a spawn that failed. Signals
+//! are sent under the same lock, so none can hit a process that inherited the number of one reaped.
 
-use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, waitid};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process, pidfd_open, waitid,
+};
 use std::collections::HashMap;
 use std::io;
-use std::process::{Child, Command};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::process::Command;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::protocol::Exit;
 
-type Table = HashMap<u32, Sender<Exit>>;
+type Table = HashMap<Pid, Sender<Exit>>;
 
 /// Reaps children and hands out their statuses.
 #[derive(Clone, Debug, Default)]
@@ -32,17 +36,22 @@ impl Reaper {
         Ok(reaper)
     }
 
-    /// Starts a command; its end arrives through the receiver.
+    /// Starts a command, which should lead a process group of its own.
     ///
     /// # Errors
     /// Those of `Command::spawn`.
-    pub fn spawn(&self, command: &mut Command) -> io::Result<(Child, Receiver<Exit>)> {
+    pub fn spawn(&self, command: &mut Command) -> io::Result<Child> {
         let mut table = self.table();
         let child = command.spawn()?;
-        let (sender, receiver) = channel();
-        table.insert(child.id(), sender);
+        let pid = Pid::from_child(&child);
+        let (sender, status) = channel();
+        table.insert(pid, sender);
         self.shared.1.notify_one();
-        Ok((child, receiver))
+        // Not reaped while the table is locked, so the number is still this child's.
+        let ended = pidfd_open(pid, PidfdFlags::empty()).inspect_err(|_| {
+            let _ = kill_process(pid, Signal::KILL);
+        })?;
+        Ok(Child { pid, ended, status, reaper: self.clone() })
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -75,9 +84,44 @@ impl Reaper {
         else {
             return;
         };
-        if let Some(waiting) = table.remove(&pid.unsigned_abs()) {
+        if let Some(waiting) = table.remove(&child) {
             // Nobody waits any more where the stream has gone.
             let _ = waiting.send(exit(&status));
+        }
+    }
+}
+
+/// A started command, leader of its process group.
+#[derive(Debug)]
+pub struct Child {
+    pid: Pid,
+    ended: OwnedFd,
+    status: Receiver<Exit>,
+    reaper: Reaper,
+}
+
+impl Child {
+    /// A descriptor that becomes readable when the command has ended.
+    #[must_use]
+    pub fn ended(&self) -> BorrowedFd<'_> {
+        self.ended.as_fd()
+    }
+
+    /// Waits for the end. The status can be had once.
+    ///
+    /// # Errors
+    /// It was had before.
+    pub fn wait(&self) -> io::Result<Exit> {
+        self.status.recv().map_err(|_| io::Error::other("the command's status was taken before"))
+    }
+
+    /// Sends signal `number` to the command's process group. One that has ended, and a number that is
+    /// no signal, are passed over: there is nothing the command could be told.
+    pub fn signal_group(&self, number: i32) {
+        let table = self.reaper.table();
+        if table.contains_key(&self.pid) {
+            // SAFETY: no memory is involved; the kernel checks the number.
+            unsafe { libc::kill(-self.pid.as_raw_nonzero().get(), number) };
         }
     }
 }

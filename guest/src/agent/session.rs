@@ -5,9 +5,9 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use super::exec::{Sender, exec};
 use super::hello::Generation;
-use super::{Reaper, power};
+use super::link::Link;
+use super::{Reaper, exec, power, pump};
 use crate::protocol::{Failure, Frame, Hello, Kind, Request};
 
 /// Answers one stream. `generation` and `reaper` are the agent's, shared by all streams.
@@ -16,22 +16,21 @@ use crate::protocol::{Failure, Frame, Hello, Kind, Request};
 /// Where the stream breaks or the host says what it must not; whatever the stream started has ended.
 pub fn serve(mut stream: UnixStream, generation: &Generation, reaper: &Reaper) -> io::Result<()> {
     let hello: Hello = expect(&mut stream, Kind::Hello)?.decode()?;
-    let sender = Sender::new(stream.try_clone()?);
     if let Err(e) = generation.renew(&hello) {
-        return sender.send(&failed(format!("cannot renew clock and random numbers: {e}")));
+        return failed(format!("cannot renew clock and random numbers: {e}")).write(&mut stream);
     }
     let request: Request = expect(&mut stream, Kind::Request)?.decode()?;
     match request {
-        Request::Ping => sender.send(&done()),
-        Request::Quiesce => sender.send(&quiesce().map_or_else(failed, |()| done())),
+        Request::Ping => done().write(&mut stream),
+        Request::Quiesce => quiesce().map_or_else(failed, |()| done()).write(&mut stream),
         Request::PowerOff => {
             // A host that is gone already wants it all the same.
-            let _ = sender.send(&done());
+            let _ = done().write(&mut stream);
             power::off()
         }
-        Request::Exec(request) => match exec(&request, stream, &sender, reaper) {
-            Ok(exit) => sender.send(&Frame::json(Kind::Exit, &exit)),
-            Err(failure) => sender.send(&Frame::json(Kind::Failed, &failure)),
+        Request::Exec(request) => match exec::start(&request, reaper) {
+            Ok(running) => pump::run(Link::new(stream)?, running),
+            Err(failure) => Frame::json(Kind::Failed, &failure).write(&mut stream),
         },
     }
 }
