@@ -9,7 +9,7 @@ demo: setup
 	tests/demo
 
 test: setup lint
-	cargo test --workspace --quiet
+	cargo test --workspace --quiet --no-fail-fast
 	tests/machine/run
 
 bench: setup

@@ -1,7 +1,7 @@
 //! `smolpack boot`: a machine from an artifact, for as long as one command.
 
 use crate::embedded;
-use crate::error::{CliError, chain};
+use crate::error::CliError;
 use crate::output::Output;
 use crate::signals::{Signals, Woken};
 use crate::terminal::RawMode;
@@ -9,11 +9,12 @@ use clap::Args;
 use smolpack_format::{Artifact, Manifest, manifest};
 use smolpack_guest::client::{ClientError as AgentError, Input, Session};
 use smolpack_guest::protocol::{AGENT_PORT, Exec, Exit};
+use smolpack_runner::chain::chain;
 use smolpack_runner::client::{ClientError, Runner, RunnerProgram};
+use smolpack_runner::console::last_lines;
 use smolpack_runner::control::{Ended, Launch, Start, Started};
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Read};
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -215,21 +216,7 @@ impl Machine {
             Err(ClientError::Talk(_)) => chain(error),
             Err(e) => chain(&e),
         };
-        CliError::failed(why + &self.console_tail())
-    }
-
-    fn console_tail(&self) -> String {
-        const TAIL: u64 = 4096;
-        let length = self.console.metadata().map_or(0, |meta| meta.len());
-        let start = length.saturating_sub(TAIL);
-        let mut bytes = vec![0; (length - start) as usize];
-        if length == 0 || self.console.read_exact_at(&mut bytes, start).is_err() {
-            return String::new();
-        }
-        let text = String::from_utf8_lossy(&bytes).replace('\r', "");
-        let lines: Vec<&str> = text.lines().collect();
-        let last = &lines[lines.len().saturating_sub(30)..];
-        format!("\nits console ended with:\n  | {}", last.join("\n  | "))
+        CliError::failed(why + &last_lines(&self.console, 30))
     }
 }
 

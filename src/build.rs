@@ -1,7 +1,7 @@
 //! `smolpack build`: an artifact from a Smolfile and an image.
 
 use crate::embedded;
-use crate::error::{CliError, chain};
+use crate::error::CliError;
 use crate::output::Output;
 use crate::paths;
 use clap::Args;
@@ -12,6 +12,7 @@ use smolpack_builder::kernel::KernelStore;
 use smolpack_builder::machine::{MachineSpec, Overrides};
 use smolpack_builder::smolfile::{Cpus, DiskSize, Memory, Smolfile, SnapshotEnabled};
 use smolpack_builder::tree::Timestamp;
+use smolpack_runner::chain::chain;
 use smolpack_runner::client::RunnerProgram;
 use smolpack_runner::host::KvmStatus;
 use std::fmt;

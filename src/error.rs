@@ -1,7 +1,7 @@
 //! Errors at the edge: a message, a hint, and the exit status they stand for.
 
 use smolpack_format::{Class, FormatError};
-use std::fmt::Write as _;
+use smolpack_runner::chain::chain;
 use std::path::Path;
 
 /// Exit status for bad input: a wrong flag, Smolfile, image or artifact.
@@ -61,34 +61,5 @@ impl CliError {
             Class::Corrupt => Self::bad_input(message).hint("get the file anew, or build it again"),
             Class::NotSmolmachine => Self::bad_input(message),
         }
-    }
-}
-
-/// An error and all its causes in one line, each said once.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let said = cause.to_string();
-        if !text.contains(&said) {
-            let _ = write!(text, ": {said}");
-        }
-        source = cause.source();
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[derive(Debug, thiserror::Error)]
-    #[error("outer")]
-    struct Outer(#[source] std::io::Error);
-
-    #[test]
-    fn a_chain_says_each_cause_once() {
-        assert_eq!(chain(&Outer(std::io::Error::other("inner"))), "outer: inner");
-        assert_eq!(chain(&Outer(std::io::Error::other("outer"))), "outer");
     }
 }

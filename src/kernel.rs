@@ -1,11 +1,12 @@
 //! `smolpack kernel`: the guest kernels of this user.
 
-use crate::error::{CliError, chain};
+use crate::error::CliError;
 use crate::output::Output;
 use crate::paths;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use smolpack_builder::kernel::{Kernel, KernelError, KernelStore};
+use smolpack_runner::chain::chain;
 use std::fmt;
 use std::path::PathBuf;
 

@@ -1,7 +1,6 @@
 //! Why a build failed.
 
 use smolpack_format::FormatError;
-use std::fmt::Write as _;
 use std::io;
 use std::path::PathBuf;
 
@@ -32,12 +31,12 @@ pub enum BuildError {
     #[error("cannot write the artifact")]
     Artifact(#[from] FormatError),
     /// The machine did not come up to be captured.
-    #[error("no snapshot could be taken: {why}{}", console_lines(.console))]
+    #[error("no snapshot could be taken: {why}{console}")]
     Snapshot {
         /// Why.
         #[source]
         why: SnapshotFailure,
-        /// The last lines of its console.
+        /// The last lines of its console, under a heading.
         console: String,
     },
     /// A temporary file cannot be made in this folder.
@@ -49,17 +48,6 @@ pub enum BuildError {
     /// A defect.
     #[error("a defect of smolpack: {0}")]
     Internal(&'static str),
-}
-
-fn console_lines(console: &str) -> String {
-    if console.is_empty() {
-        return String::new();
-    }
-    let lines = console.lines().rev().take(12).collect::<Vec<_>>();
-    lines.into_iter().rev().fold("\nits console ended with:".to_owned(), |mut text, line| {
-        let _ = write!(text, "\n  | {line}");
-        text
-    })
 }
 
 impl BuildError {

@@ -4,16 +4,13 @@ use smolpack_format::Artifact;
 use smolpack_guest::client::{self, ClientError as AgentError};
 use smolpack_guest::protocol::{AGENT_PORT, Request};
 use smolpack_runner::client::{ClientError, Runner, RunnerProgram};
+use smolpack_runner::console::last_lines;
 use smolpack_runner::control::{Launch, Start};
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use super::BuildError;
 use crate::progress::Progress;
-
-/// How much of the console an error shows.
-const TAIL_BYTES: u64 = 2048;
 
 /// How to boot a machine for its snapshot.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +31,7 @@ impl SnapshotOptions<'_> {
     ) -> Result<Artifact, BuildError> {
         let console = tempfile::tempfile()?;
         self.boot_and_capture(cold, &into, &console, progress)
-            .map_err(|why| BuildError::Snapshot { why, console: tail(&console) })?;
+            .map_err(|why| BuildError::Snapshot { why, console: last_lines(&console, 12) })?;
         Ok(Artifact::from_file(into)?)
     }
 
@@ -100,15 +97,4 @@ pub enum SnapshotFailure {
     /// The artifact just written.
     #[error(transparent)]
     Format(#[from] smolpack_format::FormatError),
-}
-
-/// The last lines of the console.
-fn tail(console: &File) -> String {
-    let length = console.metadata().map_or(0, |meta| meta.len());
-    let start = length.saturating_sub(TAIL_BYTES);
-    let mut bytes = vec![0; (length - start) as usize];
-    if console.read_exact_at(&mut bytes, start).is_err() {
-        return String::new();
-    }
-    String::from_utf8_lossy(&bytes).replace('\r', "").trim().to_owned()
 }
