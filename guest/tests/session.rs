@@ -1,4 +1,4 @@
-//! Agent and client, joined by a socket pair instead of a machine. Runs as root, as the agent does.
+//! Agent and client, joined by a socket pair instead of a machine.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -7,17 +7,17 @@ use smolpack_guest::client::{ClientError, Session, ask};
 use smolpack_guest::protocol::{Exec, Exit, Frame, Hello, Kind, Request, WindowSize};
 use std::os::unix::net::UnixStream;
 use std::sync::OnceLock;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 /// A stream to an agent, after its `Hello`.
 fn connect() -> UnixStream {
     static AGENT: OnceLock<(Generation, Reaper)> = OnceLock::new();
-    let (generation, reaper) = AGENT.get_or_init(|| (Generation::default(), Reaper::start().unwrap()));
+    let (generation, reaper) =
+        AGENT.get_or_init(|| (Generation::renewed_by(|_| Ok(())), Reaper::start().unwrap()));
     let (mut ours, theirs) = UnixStream::pair().unwrap();
     std::thread::spawn(move || serve(theirs, generation, reaper));
-    // The host's own time: setting it changes nothing by more than microseconds.
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();
-    let hello = Hello { generation: 7, realtime_ns: now as u64, entropy: "5a".repeat(64) };
+    let hello = Hello { generation: 7, realtime_ns: 0, entropy: "5a".repeat(64) };
     Frame::json(Kind::Hello, &hello).write(&mut ours).unwrap();
     ours
 }
@@ -170,6 +170,35 @@ fn a_stream_without_a_hello_is_closed_unanswered() {
     Frame::json(Kind::Request, &Request::Ping).write(&mut ours).unwrap();
     assert!(answering.join().unwrap().is_err());
     assert_eq!(Frame::read(&mut ours).unwrap(), None);
+}
+
+/// Streams to an agent of its own that counts its renewals; the first of them fails.
+fn renewals_of(generations: &[u64]) -> (Vec<Result<(), ClientError>>, usize) {
+    static RENEWALS: AtomicUsize = AtomicUsize::new(0);
+    let renew = |_: &Hello| match RENEWALS.fetch_add(1, Ordering::SeqCst) {
+        0 => Err(std::io::Error::other("no random device")),
+        _ => Ok(()),
+    };
+    let generation = Generation::renewed_by(renew);
+    let answer = |&number: &u64| {
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        let hello = Hello { generation: number, realtime_ns: 0, entropy: String::new() };
+        Frame::json(Kind::Hello, &hello).write(&mut ours).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| serve(theirs, &generation, &Reaper::default()));
+            ask(ours, &Request::Ping)
+        })
+    };
+    (generations.iter().map(answer).collect(), RENEWALS.load(Ordering::SeqCst))
+}
+
+#[test]
+fn a_machine_is_renewed_once_a_generation_and_answers_nothing_before() {
+    let (answers, renewals) = renewals_of(&[1, 1, 1, 2, 2]);
+    let Err(ClientError::Failed(failure)) = &answers[0] else { panic!("{:?}", answers[0]) };
+    assert_eq!(failure.message, "cannot renew clock and random numbers: no random device");
+    assert!(answers[1..].iter().all(Result::is_ok), "{answers:?}");
+    assert_eq!(renewals, 3, "the one that failed is tried again, and then one a generation");
 }
 
 #[test]
