@@ -26,8 +26,10 @@ fn connect() -> UnixStream {
     host
 }
 
+/// A command as the user who runs the tests, who can become somebody else only as root.
 fn argv(argv: &[&str]) -> Exec {
-    Exec { argv: argv.iter().map(ToString::to_string).collect(), ..Exec::default() }
+    let user = (!is_root()).then(|| rustix::process::geteuid().as_raw().to_string());
+    Exec { argv: argv.iter().map(ToString::to_string).collect(), user, ..Exec::default() }
 }
 
 fn sh(script: &str) -> Exec {
