@@ -11,24 +11,44 @@ use crate::protocol::Hello;
 
 /// The generation seen last. Streams of one restore arrive together: the first renews, and the others
 /// wait for it.
-#[derive(Debug, Default)]
-pub struct Generation(Mutex<Option<u64>>);
+#[derive(Debug)]
+pub struct Generation {
+    seen: Mutex<Option<u64>>,
+    renew: fn(&Hello) -> io::Result<()>,
+}
+
+impl Default for Generation {
+    /// Renews this machine.
+    fn default() -> Self {
+        Self::renewed_by(renew_machine)
+    }
+}
 
 impl Generation {
+    /// Has `renew` renew the machine: for agents that are not PID 1 of one.
+    #[must_use]
+    pub fn renewed_by(renew: fn(&Hello) -> io::Result<()>) -> Self {
+        Self { seen: Mutex::new(None), renew }
+    }
+
     /// Renews clock and random numbers where `hello` is of a generation not seen last.
     ///
     /// # Errors
     /// Where the kernel refuses; then nothing may be answered.
     pub fn renew(&self, hello: &Hello) -> io::Result<()> {
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if *seen == Some(hello.generation) {
             return Ok(());
         }
-        set_clock(hello.realtime_ns)?;
-        reseed(&unhex(&hello.entropy)?)?;
+        (self.renew)(hello)?;
         *seen = Some(hello.generation);
         Ok(())
     }
+}
+
+fn renew_machine(hello: &Hello) -> io::Result<()> {
+    set_clock(hello.realtime_ns)?;
+    reseed(&unhex(&hello.entropy)?)
 }
 
 fn set_clock(realtime_ns: u64) -> io::Result<()> {

@@ -21,8 +21,7 @@ pub(super) struct User {
 /// # Errors
 /// Says which name the machine does not know.
 pub(super) fn resolve(wanted: &str, root: &Path) -> Result<User, String> {
-    let passwd = fs::read_to_string(root.join("etc/passwd")).unwrap_or_default();
-    let group = fs::read_to_string(root.join("etc/group")).unwrap_or_default();
+    let (passwd, group) = (text(&root.join("etc/passwd")), text(&root.join("etc/group")));
     let (name, wanted_group) = match wanted.split_once(':') {
         Some((name, group)) => (name, Some(group)),
         None => (wanted, None),
@@ -47,6 +46,11 @@ pub(super) fn resolve(wanted: &str, root: &Path) -> Result<User, String> {
         _ => Vec::new(),
     };
     Ok(User { uid, gid, groups, home: home.to_owned() })
+}
+
+/// A file's text. A missing one has no entries; in a full name any bytes may stand.
+fn text(file: &Path) -> String {
+    String::from_utf8_lossy(&fs::read(file).unwrap_or_default()).into_owned()
 }
 
 fn group_id(text: &str, group: &str) -> Result<u32, String> {
@@ -77,7 +81,7 @@ mod tests {
         fs::create_dir(root.path().join("etc")).unwrap();
         fs::write(
             root.path().join("etc/passwd"),
-            "root:x:0:0::/root:/bin/sh\nweb:x:33:33:w:/var/www:/bin/sh\n",
+            b"root:x:0:0:Ren\xe9:/root:/bin/sh\nweb:x:33:33:w:/var/www:/bin/sh\n",
         )
         .unwrap();
         fs::write(root.path().join("etc/group"), "root:x:0:\nwww:x:33:\nlog:x:4:web,x\nssl:x:5:web\n")

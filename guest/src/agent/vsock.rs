@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 pub struct Listener(OwnedFd);
 
 impl Listener {
-    /// Listens on `port`, whoever connects.
+    /// Listens on `port`.
     ///
     /// # Errors
     /// Where the kernel has no vsock, or the port is taken.
@@ -38,13 +38,37 @@ impl Listener {
         Ok(Self(socket))
     }
 
-    /// The next stream. A vsock stream reads, writes and shuts down as a UNIX one does, so that type,
-    /// which std has, stands for it.
+    /// The next stream from the host. A vsock stream reads, writes and shuts down as a UNIX one does, so
+    /// that type, which std has, stands for it.
+    ///
+    /// Streams from inside the machine, which a loopback transport would bring, are closed: the agent
+    /// runs commands as root, and any user may connect.
     ///
     /// # Errors
     /// The kernel's; the listener goes on.
     pub fn accept(&self) -> io::Result<UnixStream> {
-        let stream = rustix::net::accept_with(&self.0, rustix::net::SocketFlags::CLOEXEC)?;
-        Ok(UnixStream::from(stream))
+        loop {
+            let (stream, peer) = self.accept_any()?;
+            if peer == libc::VMADDR_CID_HOST {
+                return Ok(stream);
+            }
+        }
+    }
+
+    /// The next stream and its peer's context id.
+    fn accept_any(&self) -> io::Result<(UnixStream, u32)> {
+        // SAFETY: all-zero is a valid `sockaddr_vm`.
+        let mut peer: libc::sockaddr_vm = unsafe { std::mem::zeroed() };
+        let mut length = size_of::<libc::sockaddr_vm>() as libc::socklen_t;
+        let listener = self.0.as_raw_fd();
+        // SAFETY: `peer` has `length` bytes, both outlive the call, and the kernel writes no more.
+        let fd =
+            unsafe { libc::accept4(listener, (&raw mut peer).cast(), &raw mut length, libc::SOCK_CLOEXEC) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: `fd` was just opened and is ours alone.
+        let stream = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok((stream.into(), peer.svm_cid))
     }
 }
