@@ -7,6 +7,8 @@ use smolpack_builder::tree::{Timestamp, Tree};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
+use std::time::Duration;
 use tempfile::TempDir;
 
 pub(crate) const MIB: u64 = 1 << 20;
@@ -103,8 +105,19 @@ impl Mounted {
 }
 
 impl Drop for Mounted {
+    /// Tries again while busy: a process that another test has just forked holds our files until it
+    /// runs its program.
     fn drop(&mut self) {
-        run("umount", &[self.0.path()]);
+        let unmount =
+            || Command::new("umount").arg(self.0.path()).output().is_ok_and(|output| output.status.success());
+        let pauses = [1, 5, 20, 100, 500, 2000];
+        let done = pauses.into_iter().any(|pause| {
+            unmount() || {
+                thread::sleep(Duration::from_millis(pause));
+                false
+            }
+        });
+        assert!(done || unmount() || thread::panicking(), "cannot unmount {}", self.0.path().display());
     }
 }
 

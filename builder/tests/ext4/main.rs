@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod edge;
+mod host;
 mod image;
 mod maker;
 mod manifest;

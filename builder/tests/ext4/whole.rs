@@ -56,14 +56,29 @@ fn stretch(image: &Path, size: u64) {
     OpenOptions::new().write(true).open(image).unwrap().set_len(size).unwrap();
 }
 
+/// The line of dumpe2fs that says where the first group's inode table is.
+fn first_inode_table(image: &Image) -> String {
+    let listed = run("dumpe2fs", &[&image.path()]);
+    listed.lines().find(|line| line.contains("Inode table at")).unwrap().to_owned()
+}
+
 #[test]
-fn a_disk_grows_while_unmounted() {
+fn a_disk_grows_to_a_tebibyte_in_its_reserved_blocks() {
     let maker = small_tree();
-    let image = Image::write(&maker.tree, &options(64 * MIB));
-    stretch(&image.path(), 40 * GIB);
-    run("resize2fs", &[&image.path()]);
-    image.check();
-    assert_same(&of_tree(&maker.tree), &image.manifest());
+    for size in [64 * MIB, 10 * GIB] {
+        let image = Image::write(&maker.tree, &options(size));
+        let before = first_inode_table(&image);
+        stretch(&image.path(), 1 << 40);
+        let said = run("resize2fs", &["-d".as_ref(), "2".as_ref(), &image.path()]);
+        assert!(said.contains("268435456 (4k) blocks long"), "{said}");
+        assert_eq!(first_inode_table(&image), before, "nothing has to move");
+        image.check();
+        assert_same(&of_tree(&maker.tree), &image.manifest());
+        let mounted = Mounted::new(&image.path(), "rw");
+        fs::write(mounted.0.path().join("new"), vec![5; 3 << 20]).unwrap();
+        drop(mounted);
+        image.check();
+    }
 }
 
 #[test]

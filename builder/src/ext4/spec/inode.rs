@@ -127,6 +127,9 @@ impl Inode {
 
 /// The low 32 bits of the seconds, and two more bits of them under the nanoseconds. Times that do not
 /// fit take the nearest that does, as the kernel does it.
+///
+/// From 2310-04-04 to 2378-04-22 the kernel reads them right, yet e2fsck (until 2242) suspects times
+/// before 1970 that an old kernel got wrong, and says so.
 fn encode_time(time: Timestamp) -> (u32, u32) {
     let seconds = time.seconds.clamp(*SECONDS.start(), *SECONDS.end());
     let nanoseconds = if seconds == time.seconds { time.nanoseconds } else { 0 };
