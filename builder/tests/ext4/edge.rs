@@ -1,9 +1,11 @@
 //! One case at a time.
 
-use crate::image::{GIB, Image, MIB, judge, options, run};
+use crate::image::{GIB, Image, MIB, Mounted, judge, options, run};
 use crate::maker::{Maker, folder, meta};
 use smolpack_builder::ext4;
-use smolpack_builder::tree::{Kind, Metadata, NodeId, Timestamp, Tree};
+use smolpack_builder::tree::{Extent, Kind, Metadata, NodeId, Timestamp, Tree};
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom};
 
 #[test]
 fn an_empty_tree_is_clean_at_every_size() {
@@ -140,6 +142,25 @@ fn a_folder_with_two_levels_of_index_comes_back() {
 }
 
 #[test]
+fn a_folder_of_200000_entries_comes_back() {
+    let mut maker = Maker::new();
+    let full = maker.folder(Tree::ROOT, b"full");
+    let kind = maker.contents(1, &[(0, b"x")]);
+    let meta = meta(0o644);
+    for i in 0..200_000 {
+        maker.add(full, format!("{i:x}-entry-of-a-large-folder").as_bytes(), meta.clone(), kind.clone());
+    }
+    let image = Image::write(&maker.tree, &options(2 * GIB));
+    image.check();
+    let mounted = Mounted::new(&image.path(), "ro");
+    let full = mounted.0.path().join("full");
+    assert_eq!(fs::read_dir(&full).unwrap().count(), 200_000);
+    for i in (0..200_000).step_by(997) {
+        assert_eq!(fs::read(full.join(format!("{i:x}-entry-of-a-large-folder"))).unwrap(), b"x");
+    }
+}
+
+#[test]
 fn a_folder_of_70000_subfolders_is_clean() {
     let mut maker = Maker::new();
     let many = maker.folder(Tree::ROOT, b"many");
@@ -173,6 +194,42 @@ fn files_of_many_extents_come_back() {
         maker.add(Tree::ROOT, format!("{count}").as_bytes(), meta(0o644), kind);
     }
     judge(&maker.tree, 128 * MIB);
+}
+
+#[test]
+fn a_file_of_150000_extents_is_clean() {
+    let mut maker = Maker::new();
+    let Kind::File { extents, .. } = maker.contents(1, &[(0, b"\0")]) else { unreachable!() };
+    let extents = (0..150_000).map(|i| Extent { at: i * 8192, ..extents[0] }).collect();
+    let kind = Kind::File { size: 150_000 * 8192, extents };
+    maker.add(Tree::ROOT, b"file", meta(0o644), kind);
+    let image = Image::write_hollow(&maker.tree, &options(GIB));
+    image.check();
+    let stat = run("debugfs", &["-R".as_ref(), "stat /file".as_ref(), &image.path()]);
+    assert!(stat.contains(&format!("Blockcount: {}", (150_000 + 442 + 2) * 8)), "{stat}");
+}
+
+#[test]
+fn a_file_of_5_gib_comes_back() {
+    let mut maker = Maker::new();
+    let piece = 64 * MIB;
+    let zeros = vec![0; usize::try_from(piece).unwrap()];
+    let Kind::File { extents, .. } = maker.contents(piece, &[(0, &zeros)]) else { unreachable!() };
+    let Kind::File { extents: end, .. } = maker.contents(3, &[(0, b"end")]) else { unreachable!() };
+    let mut extents: Vec<Extent> = (0..80).map(|i| Extent { at: i * piece, ..extents[0] }).collect();
+    extents.push(Extent { at: 5 * GIB, ..end[0] });
+    maker.add(Tree::ROOT, b"large", meta(0o644), Kind::File { size: 5 * GIB + 3, extents });
+    maker.file(Tree::ROOT, b"next", b"x");
+    let image = Image::write_hollow(&maker.tree, &options(10 * GIB));
+    image.check();
+    let mounted = Mounted::new(&image.path(), "ro");
+    let mut large = File::open(mounted.0.path().join("large")).unwrap();
+    let mut tail = Vec::new();
+    large.seek(SeekFrom::End(-10)).unwrap();
+    large.read_to_end(&mut tail).unwrap();
+    assert_eq!(tail, b"\0\0\0\0\0\0\0end");
+    assert_eq!(large.metadata().unwrap().len(), 5 * GIB + 3);
+    assert_eq!(fs::read(mounted.0.path().join("next")).unwrap(), b"x");
 }
 
 #[test]

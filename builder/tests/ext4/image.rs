@@ -2,9 +2,10 @@
 
 use crate::manifest::{Manifest, of_folder, of_tree};
 use smolpack_builder::ext4::{self, Options, Summary};
-use smolpack_builder::sink::FileSink;
+use smolpack_builder::sink::{BlockSink, FileSink};
 use smolpack_builder::tree::{Timestamp, Tree};
 use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
@@ -25,6 +26,21 @@ pub(crate) fn options(size: u64) -> Options {
     }
 }
 
+/// Passes data on in blocks, and those that are zero as such.
+struct Hollow(FileSink);
+
+impl BlockSink for Hollow {
+    fn data(&mut self, bytes: &[u8]) -> io::Result<()> {
+        bytes
+            .chunks(4096)
+            .try_for_each(|block| if block == [0; 4096] { self.zeros(4096) } else { self.0.data(block) })
+    }
+
+    fn zeros(&mut self, len: u64) -> io::Result<()> {
+        self.0.zeros(len)
+    }
+}
+
 /// An image in a temporary folder.
 pub(crate) struct Image {
     folder: TempDir,
@@ -33,10 +49,19 @@ pub(crate) struct Image {
 
 impl Image {
     pub(crate) fn write(tree: &Tree, options: &Options) -> Self {
+        Self::write_through(tree, options, |sink| Box::new(sink))
+    }
+
+    /// Leaves holes for data that is zero: for files too large to lie on this machine.
+    pub(crate) fn write_hollow(tree: &Tree, options: &Options) -> Self {
+        Self::write_through(tree, options, |sink| Box::new(Hollow(sink)))
+    }
+
+    fn write_through(tree: &Tree, options: &Options, wrap: fn(FileSink) -> Box<dyn BlockSink>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = File::create(folder.path().join("disk.ext4")).unwrap();
-        let mut sink = FileSink::new(file.try_clone().unwrap());
-        let summary = ext4::write(tree, options, &mut sink).unwrap();
+        let mut sink = wrap(FileSink::new(file.try_clone().unwrap()));
+        let summary = ext4::write(tree, options, &mut *sink).unwrap();
         let at = std::io::Seek::stream_position(&mut &file).unwrap();
         assert_eq!(at, options.size, "the sink takes exactly the disk's size");
         file.set_len(options.size).unwrap();
