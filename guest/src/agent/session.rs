@@ -1,9 +1,7 @@
 //! One stream from the host, from its `Hello` to its last frame.
 
-use std::fs;
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
 
 use super::hello::Generation;
 use super::link::Link;
@@ -22,7 +20,7 @@ pub fn serve(mut stream: UnixStream, generation: &Generation, reaper: &Reaper) -
     let request: Request = expect(&mut stream, Kind::Request)?.decode()?;
     match request {
         Request::Ping => done().write(&mut stream),
-        Request::Quiesce => quiesce().map_or_else(failed, |()| done()).write(&mut stream),
+        Request::Quiesce => power::quiesce().map_or_else(failed, |()| done()).write(&mut stream),
         Request::PowerOff => {
             // A host that is gone already wants it all the same.
             let _ = done().write(&mut stream);
@@ -49,21 +47,4 @@ fn done() -> Frame {
 
 fn failed(message: String) -> Frame {
     Frame::json(Kind::Failed, &Failure { message, exit_code: 0 })
-}
-
-/// Writes everything to the disk and frees what the kernel can do without, so that a snapshot holds few
-/// pages and none that the disk does not know.
-fn quiesce() -> Result<(), String> {
-    rustix::fs::sync();
-    // Inodes and names stay: finding a command again would read the disk. 1 is the page cache.
-    for (file, text) in [("/proc/sys/vm/compact_memory", "1"), ("/proc/sys/vm/drop_caches", "1")] {
-        if let Err(e) = fs::write(file, text)
-            && e.kind() != io::ErrorKind::NotFound
-        {
-            return Err(format!("cannot write {file}: {e}"));
-        }
-    }
-    // The block layer's and the journal's timers run out meanwhile.
-    std::thread::sleep(Duration::from_millis(20));
-    Ok(())
 }
