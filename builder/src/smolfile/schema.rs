@@ -3,21 +3,21 @@
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::Value;
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
 use super::model::Smolfile;
 use super::model::SnapshotEnabled;
 use super::values::{CommandLine, Cpus, Delay, DiskSize, FileMode, Memory, Port};
 
+/// Made once: a file of another kind can hold a hundred thousand unknown keys.
+static SCHEMA: LazyLock<Schema> = LazyLock::new(|| schemars::schema_for!(Smolfile));
+
 /// The tables that have a key of this name; the file's own table is the empty name.
 pub(super) fn tables_with_key(key: &str) -> Vec<String> {
-    let schema = schemars::schema_for!(Smolfile);
+    let schema = SCHEMA.as_value();
     let has = |table: &Value| table.get("properties").and_then(|p| p.get(key)).is_some();
-    let mut found = Vec::new();
-    if has(schema.as_value()) {
-        found.push(String::new());
-    }
-    found.extend(tables(schema.as_value()).filter(|(_, table)| has(table)).map(|(name, _)| name));
-    found
+    let top = has(schema).then(String::new);
+    top.into_iter().chain(tables(schema).filter(|(_, table)| has(table)).map(|(name, _)| name)).collect()
 }
 
 /// The tables at the top of the file by their names, with their schemas.

@@ -269,3 +269,11 @@ fn a_list_longer_than_any_real_one_is_refused() {
     let list = "\"a\",".repeat(5000);
     assert!(problems(&format!("init = [{list}]")).render(false).contains("more than 4096 items"));
 }
+
+#[test]
+fn a_large_file_of_nothing_but_unknown_keys_is_refused_in_bounded_time() {
+    let lines: Vec<_> = (0..60_000).map(|n| format!("memroy{n} = 1")).collect();
+    let begun = std::time::Instant::now();
+    assert_eq!(problems(&lines.join("\n")).list().len(), 60_000);
+    assert!(begun.elapsed().as_secs() < 20, "took {:?}", begun.elapsed());
+}
