@@ -110,7 +110,13 @@ pub(super) fn none_required(schema: &mut Schema) {
 /// Adds `listen` to the schema of `[service]`, where the peer keeps a port and smolpack an address.
 pub(super) fn add_service_listen(schema: &mut Schema) {
     none_required(schema);
-    schema.insert("anyOf".into(), json!([{ "required": ["port"] }, { "required": ["listen"] }]));
+    schema.insert(
+        "anyOf".into(),
+        json!([
+            { "required": ["port"] },
+            { "required": ["listen"], "properties": { "listen": { "type": "integer" } } },
+        ]),
+    );
     let Some(Value::Object(properties)) = schema.get_mut("properties") else { return };
     let listen = json!({
         "description": "The address it listens on; or its port, as a number.",

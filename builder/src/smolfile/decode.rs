@@ -188,7 +188,7 @@ impl Decode for Service {
         {
             table.exclusive("port", "listen", "they name different ports: keep one");
         }
-        if table.key_span("port").or(table.key_span("listen")).is_none() {
+        if table.key_span("port").is_none() && !matches!(listen, Some(Listen::Port(_))) {
             field.refused(ValueError::new("`port` is missing"), table.out);
         }
         table.finish();

@@ -226,6 +226,7 @@ fn what_does_not_go_together_is_pointed_at() {
         ("[kernel]\npath = \"a\"\nreference = \"b\"", ":3:1", "exclude each other"),
         ("[kernel]\ncmdline = \"a\\nb\"", ":2:11", "printable ASCII"),
         ("[service]\nprotocol = \"http\"", ":1:1", "`port` is missing"),
+        ("[service]\nlisten = \"0.0.0.0\"", ":1:1", "`port` is missing"),
         ("[service]\nport = 1\nlisten = 2", ":3:1", "keep one"),
         ("[artifact]\n[pack]", ":2:2", "exclude each other"),
         ("[fork]\n[branch]", ":2:2", "exclude each other"),
