@@ -70,6 +70,14 @@ impl Output {
         }
     }
 
+    /// Whether messages may have colour: they go to a terminal that shows it, and nobody asked for none.
+    #[must_use]
+    pub fn colour() -> bool {
+        let unset = |name| std::env::var_os(name).is_none_or(|value| value.is_empty());
+        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        io::stderr().is_terminal() && unset("NO_COLOR") && !dumb
+    }
+
     /// Why a machine could not start the user's command, said as a shell would: the status says the rest.
     pub fn command_failed(message: &str) {
         let _ = writeln!(io::stderr(), "smolpack: {message}");
