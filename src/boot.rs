@@ -3,10 +3,10 @@
 use crate::embedded;
 use crate::error::CliError;
 use crate::output::Output;
-use crate::signals::{Signals, Woken};
+use crate::signals::Signals;
 use crate::terminal::RawMode;
 use clap::Args;
-use smolpack_format::{Artifact, Manifest, manifest};
+use smolpack_format::{Artifact, Manifest};
 use smolpack_guest::client::{ClientError as AgentError, Input, Session};
 use smolpack_guest::protocol::{AGENT_PORT, Exec, Exit};
 use smolpack_runner::chain::chain;
@@ -171,15 +171,7 @@ impl Machine {
             (_, true) => Start::Restore,
             _ => Start::Any,
         };
-        let cmdline = manifest.kernel.as_ref().map(|kernel: &manifest::Kernel| kernel.cmdline.clone());
-        let launch = Launch {
-            start,
-            cpus: manifest.cpus,
-            memory_mib: manifest.memory_mib,
-            disk_bytes: manifest.disk_bytes,
-            cmdline: cmdline.unwrap_or_default(),
-        };
-        Ok(self.runner.launch(launch, file, &self.console)?)
+        Ok(self.runner.launch(Launch::new(start, manifest), file, &self.console)?)
     }
 
     /// Runs the command to its end. A signal to this program ends the machine, and with it the stream.
@@ -194,7 +186,7 @@ impl Machine {
         let exit = session.wait(&mut io::stdout().lock(), &mut io::stderr().lock());
         drop(raw);
         match (signals.received(), exit) {
-            (Some(Woken { status }), _) => Ok(status),
+            (Some(status), _) => Ok(status),
             (None, Ok(Exit::Code(code))) => Ok(code),
             (None, Ok(Exit::Signal(signal))) => Ok(128_u8.saturating_add(u8::try_from(signal).unwrap_or(0))),
             (None, Err(AgentError::Failed(failure))) if failure.exit_code != 0 => {

@@ -14,13 +14,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// A signal that stopped the machine.
-#[derive(Clone, Copy, Debug)]
-pub struct Woken {
-    /// The exit status that stands for it: 128 and its number.
-    pub status: u8,
-}
-
 /// Catches signals from its making on, so that none is lost between the start of a machine and its first
 /// answer.
 #[derive(Debug)]
@@ -67,10 +60,10 @@ impl Signals {
             .map_err(|e| CliError::failed(format!("cannot start a thread: {e}")))
     }
 
-    /// The signal that stopped the machine, if one did.
+    /// The exit status for the signal that stopped the machine, 128 and its number, if one did.
     #[must_use]
-    pub fn received(&self) -> Option<Woken> {
+    pub fn received(&self) -> Option<u8> {
         let signal = self.received.load(Ordering::Acquire);
-        (signal != 0).then(|| Woken { status: 128 + signal as u8 })
+        (signal != 0).then(|| 128 + signal as u8)
     }
 }

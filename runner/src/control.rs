@@ -6,6 +6,7 @@
 //! so that nothing is left behind by a killed parent.
 
 use serde::{Deserialize, Serialize};
+use smolpack_format::Manifest;
 
 /// Where the runner finds its end of the control socket: in place of standard input, which a program can
 /// be started with without copying the parent's address space (`posix_spawn`).
@@ -48,6 +49,20 @@ pub struct Launch {
     pub disk_bytes: u64,
     /// Kernel command line of a cold boot, after what the runner itself needs there.
     pub cmdline: String,
+}
+
+impl Launch {
+    /// The machine that an artifact's manifest describes.
+    #[must_use]
+    pub fn new(start: Start, manifest: &Manifest) -> Self {
+        Self {
+            start,
+            cpus: manifest.cpus,
+            memory_mib: manifest.memory_mib,
+            disk_bytes: manifest.disk_bytes,
+            cmdline: manifest.kernel.as_ref().map(|kernel| kernel.cmdline.clone()).unwrap_or_default(),
+        }
+    }
 }
 
 /// How to start.

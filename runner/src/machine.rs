@@ -8,7 +8,7 @@ use crate::bus::Bus;
 use crate::chain::chain;
 use crate::control::{Launch, Start};
 
-use crate::devices::{Backing, DeviceConfig, DeviceError, DeviceSet, DiskConfig, WINDOWS};
+use crate::devices::{Backing, DeviceConfig, DeviceError, DeviceSet, DiskConfig, WINDOWS, random};
 use crate::kvm::{Host, KvmError, Stop, Vcpu, Vm};
 use crate::layout;
 use crate::memory::Memory;
@@ -209,7 +209,9 @@ fn device_config(from: &Sources<'_>, bytes: u64, restored: bool) -> Result<Devic
     };
     let console = from.console.try_clone();
     let console = console.map_err(|source| LaunchError::Io { doing: "share the console log", source })?;
-    Ok(DeviceConfig { disk, console, generation: random()? })
+    let mut generation = [0; 16];
+    random(&mut generation)?;
+    Ok(DeviceConfig { disk, console, generation })
 }
 
 /// A nameless file for what the machine writes to its disk; it is gone with this process.
@@ -222,14 +224,6 @@ fn scratch() -> Result<File, LaunchError> {
         .or_else(|_| memfd_create("smolpack-disk", MemfdFlags::CLOEXEC))
         .map(File::from)
         .map_err(|e| LaunchError::Io { doing: "make a file for what the machine writes", source: e.into() })
-}
-
-/// 16 random bytes.
-fn random() -> Result<[u8; 16], LaunchError> {
-    let mut bytes = [0; 16];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
-        .map_err(|e| LaunchError::Io { doing: "draw random numbers", source: e.into() })?;
-    Ok(bytes)
 }
 
 /// Lets KVM raise the devices' interrupts and tell them of the guest's notifications by itself.

@@ -48,7 +48,7 @@ fn serve(channel: &Channel) -> Result<Option<Event>, Failed> {
     let artifact = Artifact::from_file(artifact).map_err(|e| fail(&e, None))?;
     timings.done("artifact opened");
     let sources = Sources { host: &host, artifact: &artifact, console: &console };
-    for attempt in 1..=MAX_ATTEMPTS {
+    until_run(|attempt| {
         let launched = launch(&sources, &request, &mut timings).map_err(|e| fail(&e, e.hint()))?;
         let live = launched.machine.run().map_err(|e| fail(&e, e.hint()))?;
         timings.done("CPUs started");
@@ -60,7 +60,14 @@ fn serve(channel: &Channel) -> Result<Option<Event>, Failed> {
             };
             say(channel, &Event::Started(started))?;
         }
-        match main_loop(channel, live, &sources)? {
+        main_loop(channel, live, &sources)
+    })
+}
+
+/// Has `machine` make and run one until KVM lets it run; its argument counts from 1.
+fn until_run(mut machine: impl FnMut(u32) -> Result<Over, Failed>) -> Result<Option<Event>, Failed> {
+    for attempt in 1..=MAX_ATTEMPTS {
+        match machine(attempt)? {
             Over::Event(event) => return Ok(Some(event)),
             Over::Abandoned => return Ok(None),
             Over::FirstRunRefused => {}
@@ -181,4 +188,28 @@ fn fail(error: &(dyn Error + 'static), hint: Option<&str>) -> Failed {
 
 fn protocol(what: &str) -> Failed {
     Failed { message: format!("control socket: {what}"), hint: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_whose_first_run_is_refused_is_made_anew_and_not_for_ever() {
+        let mut made = Vec::new();
+        let ended = until_run(|attempt| {
+            made.push(attempt);
+            Ok(if attempt < 3 { Over::FirstRunRefused } else { Over::Event(Event::Ended(Ended::PowerOff)) })
+        });
+        assert!(matches!(ended, Ok(Some(Event::Ended(Ended::PowerOff)))), "{ended:?}");
+        assert_eq!(made, [1, 2, 3]);
+
+        let mut made = 0;
+        let failed = until_run(|_| {
+            made += 1;
+            over(Stop::FirstRunRefused)
+        });
+        assert!(failed.unwrap_err().message.contains("no memory for the first run"));
+        assert_eq!(made, MAX_ATTEMPTS);
+    }
 }

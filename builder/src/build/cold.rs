@@ -35,8 +35,9 @@ fn blob(writer: &mut Writer, kind: SectionKind, bytes: &[u8]) -> Result<(), Buil
 }
 
 fn describe(request: &Request, kernel: &Kernel, image: &Image) -> Result<Manifest, BuildError> {
-    let digest = format!("sha256:{}", kernel.digest().trim_start_matches("sha256:"));
-    let digest = digest.parse().map_err(|_| BuildError::Internal("a kernel's digest is none"))?;
+    let digest = format!("sha256:{}", kernel.digest())
+        .parse()
+        .map_err(|_| BuildError::Internal("a kernel's digest is none"))?;
     let cmdline = request.spec.smolfile.kernel.cmdline.clone().unwrap_or_default();
     let kernel = manifest::Kernel { version: kernel.version().to_owned(), digest, cmdline };
     let mut manifest = request.spec.resolve(&image.config, kernel);

@@ -44,16 +44,8 @@ impl SnapshotOptions<'_> {
     ) -> Result<(), SnapshotFailure> {
         progress.phase("booting", None);
         let artifact = Artifact::from_file(cold.try_clone()?)?;
-        let manifest = artifact.manifest();
         let runner = self.runner.spawn()?;
-        let launch = Launch {
-            start: Start::Cold,
-            cpus: manifest.cpus,
-            memory_mib: manifest.memory_mib,
-            disk_bytes: manifest.disk_bytes,
-            cmdline: manifest.kernel.as_ref().map(|kernel| kernel.cmdline.clone()).unwrap_or_default(),
-        };
-        runner.launch(launch, cold, console)?;
+        runner.launch(Launch::new(Start::Cold, artifact.manifest()), cold, console)?;
         self.ask(&runner, &Request::Ping)?;
         progress.phase("snapshot", None);
         self.ask(&runner, &Request::Quiesce)?;

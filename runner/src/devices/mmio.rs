@@ -66,7 +66,7 @@ pub(crate) trait VirtioDevice: Send {
     fn reset(&mut self);
 
     /// Works through queue `queue`, of which the driver has said that there is something in it. Called
-    /// only while the driver is ready and has kept to the rules.
+    /// only while the driver is ready and has kept to the rules; it is told of the answers afterwards.
     fn process(&mut self, queue: usize, io: &mut Io<'_>) -> Result<(), Broken>;
 }
 
@@ -209,7 +209,17 @@ impl<D: VirtioDevice> Mmio<D> {
     pub(crate) fn process(&self, queue: usize) {
         if let Some(kick) = self.kicks.get(queue) {
             let _ = kick.read();
-            self.run(|device, io| if io.live { device.process(queue, io) } else { Ok(()) });
+            self.run(|device, io| {
+                if !io.live {
+                    return Ok(());
+                }
+                let processed = device.process(queue, io);
+                // What was answered before the driver broke a rule is still its own.
+                for queue in io.queues.iter_mut() {
+                    queue.signal(io.mem, io.interrupt)?;
+                }
+                processed
+            });
         }
     }
 

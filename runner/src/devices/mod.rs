@@ -28,6 +28,7 @@ pub use block::disk::{Backing, Disk, DiskConfig};
 pub use queue::QueueStateV1;
 pub use set::{DeviceConfig, DeviceSet, DeviceSetStateV1, DiskGuard, WINDOWS, Wiring};
 
+use rustix::rand::{GetRandomFlags, getrandom};
 use std::io;
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
@@ -73,16 +74,22 @@ fn new_eventfd() -> Result<EventFd, DeviceError> {
     EventFd::new(EFD_NONBLOCK).map_err(|e| DeviceError::io("making an eventfd", e))
 }
 
-/// A random number from the host's kernel.
-fn random_u64() -> Result<u64, DeviceError> {
-    let mut bytes = [0; 8];
+/// Fills `buf` with random numbers from the host's kernel.
+pub(crate) fn random(buf: &mut [u8]) -> Result<(), DeviceError> {
     let mut done = 0;
-    while done < bytes.len() {
-        match rustix::rand::getrandom(&mut bytes[done..], rustix::rand::GetRandomFlags::empty()) {
+    while done < buf.len() {
+        match getrandom(&mut buf[done..], GetRandomFlags::empty()) {
             Ok(n) => done += n,
             Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(DeviceError::io("getting random numbers", e)),
         }
     }
+    Ok(())
+}
+
+/// A random number from the host's kernel.
+fn random_u64() -> Result<u64, DeviceError> {
+    let mut bytes = [0; 8];
+    random(&mut bytes)?;
     Ok(u64::from_le_bytes(bytes))
 }

@@ -1,11 +1,11 @@
 //! virtio-rng (virtio 1.2, section 5.4): the host's random numbers for the guest.
 
-use rustix::rand::{GetRandomFlags, getrandom};
 use serde::{Deserialize, Serialize};
 
 use super::chain::Chain;
 use super::mmio::{Io, TransportStateV1, VirtioDevice};
 use super::queue::Broken;
+use super::random;
 
 /// Most bytes given for one request, however much room it has: drivers ask again.
 const MAX_BYTES: usize = 4096;
@@ -21,42 +21,6 @@ pub struct RngStateV1 {
 #[derive(Default)]
 pub(crate) struct Rng {
     chain: Chain,
-}
-
-impl Rng {
-    /// Answers what is in the queue, at most as many requests as it holds.
-    fn answer(&mut self, io: &mut Io<'_>) -> Result<(), Broken> {
-        let queue = &mut io.queues[0];
-        for _ in 0..queue.size() {
-            if !queue.pop(io.mem, &mut self.chain)? {
-                if queue.ask_for_kick(io.mem)? {
-                    continue;
-                }
-                return Ok(());
-            }
-            let mut buf = [0; MAX_BYTES];
-            let want = self.chain.writable().len().min(MAX_BYTES);
-            let got = random(&mut buf[..want]);
-            self.chain.writable().write(io.mem, 0, &buf[..got])?;
-            queue.complete(io.mem, self.chain.head(), got as u32)?;
-        }
-        io.again(0);
-        Ok(())
-    }
-}
-
-/// Fills `buf` from the kernel's random numbers; says how much of it. Without a kernel that has any ready,
-/// which is at most early at boot, the driver gets nothing and asks again.
-fn random(buf: &mut [u8]) -> usize {
-    let mut done = 0;
-    while done < buf.len() {
-        match getrandom(&mut buf[done..], GetRandomFlags::NONBLOCK) {
-            Ok(n) => done += n,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(_) => break,
-        }
-    }
-    done
 }
 
 impl VirtioDevice for Rng {
@@ -76,10 +40,25 @@ impl VirtioDevice for Rng {
 
     fn reset(&mut self) {}
 
+    /// Answers what is in the queue, at most as many requests as it holds.
     fn process(&mut self, _queue: usize, io: &mut Io<'_>) -> Result<(), Broken> {
-        let answered = self.answer(io);
-        io.queues[0].signal(io.mem, io.interrupt)?;
-        answered
+        let queue = &mut io.queues[0];
+        for _ in 0..queue.size() {
+            if !queue.pop(io.mem, &mut self.chain)? {
+                if queue.ask_for_kick(io.mem)? {
+                    continue;
+                }
+                return Ok(());
+            }
+            let mut buf = [0; MAX_BYTES];
+            let want = self.chain.writable().len().min(MAX_BYTES);
+            // Without any to be had the driver gets none, and asks again.
+            let got = random(&mut buf[..want]).map_or(0, |()| want);
+            self.chain.writable().write(io.mem, 0, &buf[..got])?;
+            queue.complete(io.mem, self.chain.head(), got as u32)?;
+        }
+        io.again(0);
+        Ok(())
     }
 }
 

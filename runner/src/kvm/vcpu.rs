@@ -203,12 +203,12 @@ impl Vcpu {
     /// Enters the guest once.
     fn enter(&mut self, bus: &dyn Bus) -> Option<Stop> {
         let stop = match self.fd.run() {
-            Ok(exit) => handle(exit, bus),
-            Err(e) if matches!(e.errno(), libc::EINTR | libc::EAGAIN) => None,
-            Err(e) if e.errno() == libc::ENOMEM && !self.entered => return Some(Stop::FirstRunRefused),
-            Err(e) => Some(Stop::Failed(format!("KVM_RUN: {e}"))),
+            Ok(exit) => {
+                self.entered = true;
+                handle(exit, bus)
+            }
+            Err(e) => refused(e, self.entered),
         };
-        self.entered = true;
         stop.map(|stop| self.explain(stop))
     }
 
@@ -217,6 +217,15 @@ impl Vcpu {
         let Stop::Failed(why) = stop else { return stop };
         let at = self.fd.get_regs().map_or_else(|_| "unknown".into(), |r| format!("{:#x}", r.rip));
         Stop::Failed(format!("CPU {} stopped at instruction {at}: {why}", self.index))
+    }
+}
+
+/// What KVM's refusal to run means for a CPU that has or has not run before.
+fn refused(error: kvm_ioctls::Error, entered: bool) -> Option<Stop> {
+    match error.errno() {
+        libc::EINTR | libc::EAGAIN => None,
+        libc::ENOMEM if !entered => Some(Stop::FirstRunRefused),
+        _ => Some(Stop::Failed(format!("KVM_RUN: {error}"))),
     }
 }
 
@@ -245,4 +254,19 @@ fn handle(exit: VcpuExit<'_>, bus: &dyn Bus) -> Option<Stop> {
         other => return Some(Stop::Failed(format!("KVM reports {other:?}, which should not happen"))),
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kvm_ioctls::Error;
+
+    #[test]
+    fn only_a_first_run_without_memory_calls_for_a_new_machine() {
+        assert_eq!(refused(Error::new(libc::ENOMEM), false), Some(Stop::FirstRunRefused));
+        let later = refused(Error::new(libc::ENOMEM), true);
+        assert!(matches!(later, Some(Stop::Failed(why)) if why.starts_with("KVM_RUN: ")));
+        assert_eq!(refused(Error::new(libc::EINTR), false), None);
+        assert_eq!(refused(Error::new(libc::EAGAIN), true), None);
+    }
 }

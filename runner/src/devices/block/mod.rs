@@ -123,9 +123,7 @@ impl VirtioDevice for Block {
     fn reset(&mut self) {}
 
     fn process(&mut self, _queue: usize, io: &mut Io<'_>) -> Result<(), Broken> {
-        let served = self.serve(io);
-        io.queues[0].signal(io.mem, io.interrupt)?;
-        served
+        self.serve(io)
     }
 }
 

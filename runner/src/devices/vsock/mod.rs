@@ -380,11 +380,10 @@ impl VirtioDevice for Vsock {
     }
 
     fn process(&mut self, queue: usize, io: &mut Io<'_>) -> Result<(), Broken> {
-        let received = if queue == TX { self.receive(io) } else { Ok(()) };
-        let sent = received.and_then(|()| self.send(io));
-        io.queues[TX].signal(io.mem, io.interrupt)?;
-        io.queues[RX].signal(io.mem, io.interrupt)?;
-        sent
+        if queue == TX {
+            self.receive(io)?;
+        }
+        self.send(io)
     }
 }
 
