@@ -79,7 +79,10 @@ pub fn boot(args: &BootArgs, out: &mut Output) -> Result<u8, CliError> {
     let machine = Machine { runner: RunnerProgram::Embedded(embedded::RUNNER).spawn()?, console };
     let started = machine.launch(args, manifest, &file)?;
     report(&started, began, out);
-    machine.run(args, command, &signals)
+    let status = machine.run(args, command, &signals)?;
+    // The command has ended: nobody needs to wait while the kernel frees the guest's memory.
+    machine.runner.abandon();
+    Ok(status)
 }
 
 /// What the artifact asks for and this version does not give.

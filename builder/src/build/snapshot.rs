@@ -2,7 +2,7 @@
 
 use smolpack_format::Artifact;
 use smolpack_guest::client::{self, ClientError as AgentError};
-use smolpack_guest::protocol::{AGENT_PORT, Request};
+use smolpack_guest::protocol::{AGENT_PORT, Exec, Request};
 use smolpack_runner::client::{ClientError, Runner, RunnerProgram};
 use smolpack_runner::console::last_lines;
 use smolpack_runner::control::{Launch, Start};
@@ -48,8 +48,20 @@ impl SnapshotOptions<'_> {
         runner.launch(Launch::new(Start::Cold, artifact.manifest()), cold, console)?;
         self.ask(&runner, &Request::Ping)?;
         progress.phase("snapshot", None);
+        self.rehearse(&runner)?;
         self.ask(&runner, &Request::Quiesce)?;
         Ok(runner.snapshot(into)?)
+    }
+
+    /// Runs a shell that does nothing, where the image has one: the first command of a restored machine then
+    /// finds shell, C library and all that starting it takes in memory. Before, nothing was read from the disk.
+    fn rehearse(&self, runner: &Runner) -> Result<(), SnapshotFailure> {
+        let stream = runner.connect(AGENT_PORT)?;
+        stream.set_read_timeout(Some(self.timeout))?;
+        let shell = Exec { argv: ["/bin/sh", "-c", ":"].map(str::to_owned).into(), ..Exec::default() };
+        // An image without a shell is as good; a machine that ended shows at the next request.
+        let _ = client::run(stream, shell);
+        Ok(())
     }
 
     fn ask(&self, runner: &Runner, request: &Request) -> Result<(), SnapshotFailure> {
