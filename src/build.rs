@@ -1,9 +1,9 @@
 //! `smolpack build`: an artifact from a Smolfile and an image.
 
-use crate::embedded;
 use crate::error::CliError;
+use crate::inspect::SectionLine;
 use crate::output::Output;
-use crate::paths;
+use crate::{embedded, inspect, paths, plan::plan, publish};
 use clap::Args;
 use serde::Serialize;
 use smolpack_builder::build::{BuildError, Built, Request, SnapshotOptions, build as run};
@@ -12,6 +12,7 @@ use smolpack_builder::kernel::KernelStore;
 use smolpack_builder::machine::{MachineSpec, Overrides};
 use smolpack_builder::smolfile::{Cpus, DiskSize, Memory, Smolfile, SnapshotEnabled};
 use smolpack_builder::tree::Timestamp;
+use smolpack_format::{Artifact, manifest};
 use smolpack_runner::chain::chain;
 use smolpack_runner::client::RunnerProgram;
 use smolpack_runner::host::KvmStatus;
@@ -49,6 +50,15 @@ pub struct BuildArgs {
     /// Take no snapshot: the machine boots cold
     #[arg(long)]
     no_snapshot: bool,
+    /// Say what would be done, and do nothing
+    #[arg(long, conflicts_with_all = ["iidfile", "metadata_file"])]
+    dry_run: bool,
+    /// Write the artifact's digest to this file
+    #[arg(long, value_name = "FILE")]
+    iidfile: Option<PathBuf>,
+    /// Write digests, sizes and times to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    metadata_file: Option<PathBuf>,
     /// A registry, HOST:PORT, to speak to without TLS
     #[arg(long, value_name = "HOST")]
     plain_http: Vec<String>,
@@ -71,6 +81,9 @@ struct Report {
     digest: String,
     bytes: u64,
     snapshot: bool,
+    image: Option<manifest::Image>,
+    kernel: Option<manifest::Kernel>,
+    sections: Vec<SectionLine>,
     phases: Vec<Phase>,
 }
 
@@ -123,21 +136,41 @@ pub fn build(args: &BuildArgs, out: &mut Output) -> Result<(), CliError> {
         output: &output,
         snapshot,
     };
+    if args.dry_run {
+        return out.data(&plan(&request)?);
+    }
     let mut bars = out.progress();
     let Built { digest, bytes } = run(&request, &mut bars)?;
-    let phases =
-        bars.finish().into_iter().map(|(name, took)| Phase { name, seconds: took.as_secs_f64() }).collect();
-    out.data(&Report {
-        file: output,
+    let phases = bars.finish().into_iter();
+    let artifact = Artifact::open(&output).map_err(|e| CliError::artifact(&output, &e))?;
+    let report = Report {
         digest: digest.to_string(),
         bytes,
         snapshot: snapshot.is_some(),
-        phases,
-    })
+        image: artifact.manifest().image.clone(),
+        kernel: artifact.manifest().kernel.clone(),
+        sections: inspect::sections(&artifact),
+        phases: phases.map(|(name, took)| Phase { name, seconds: took.as_secs_f64() }).collect(),
+        file: output,
+    };
+    hand_out(args, &report)?;
+    out.data(&report)
+}
+
+/// Writes the files that other programs go on from.
+fn hand_out(args: &BuildArgs, report: &Report) -> Result<(), CliError> {
+    let put = |path: &Option<PathBuf>, text: &str| match path {
+        Some(path) => publish::line(path, text)
+            .map_err(|e| CliError::failed(format!("cannot write {}: {e}", path.display()))),
+        None => Ok(()),
+    };
+    put(&args.iidfile, &report.digest)?;
+    let json = serde_json::to_string_pretty(report);
+    put(&args.metadata_file, &json.map_err(|e| CliError::failed(format!("cannot express as JSON: {e}")))?)
 }
 
 /// The Smolfile, and the folder its paths are relative to.
-fn smolfile_at(context: &Path) -> Result<(PathBuf, PathBuf), CliError> {
+pub(crate) fn smolfile_at(context: &Path) -> Result<(PathBuf, PathBuf), CliError> {
     if context.is_dir() {
         let file = context.join("Smolfile");
         if file.is_file() {

@@ -2,7 +2,7 @@
 
 use crate::error::{BOOT_FAILED, CliError};
 use crate::output::{Output, Verbosity};
-use crate::{boot, build, completion, doctor, inspect, kernel, verify};
+use crate::{boot, build, check, completion, doctor, export, inspect, kernel, verify};
 use clap::{Args, Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -35,9 +35,12 @@ struct Common {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Build(build::BuildArgs),
+    Check(check::CheckArgs),
     Boot(boot::BootArgs),
     Inspect(inspect::InspectArgs),
     Verify(verify::VerifyArgs),
+    #[command(subcommand)]
+    Export(export::ExportVerb),
     #[command(subcommand)]
     Kernel(kernel::KernelVerb),
     /// Say what this host can do, and what mends what it cannot
@@ -57,9 +60,11 @@ pub fn run() -> ExitCode {
     let out = &mut Output::new(cli.common.json, verbosity);
     let done = match cli.verb {
         Verb::Build(args) => build::build(&args, out).map(|()| 0),
+        Verb::Check(args) => check::check(&args, cli.common.json, out).map(|()| 0),
         Verb::Boot(args) => boot::boot(&args, out).map_err(|e| e.code(BOOT_FAILED)),
         Verb::Inspect(args) => inspect::inspect(&args, out).map(|()| 0),
         Verb::Verify(args) => verify::verify(&args, out).map(|()| 0),
+        Verb::Export(verb) => export::export(&verb, out).map(|()| 0),
         Verb::Kernel(verb) => kernel::kernel(&verb, out).map(|()| 0),
         Verb::Doctor => doctor::doctor(out).map(|()| 0),
         Verb::Completion(args) => completion::completion(&args).map(|()| 0),

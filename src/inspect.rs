@@ -4,7 +4,7 @@ use crate::error::CliError;
 use crate::output::Output;
 use clap::Args;
 use serde::Serialize;
-use smolpack_format::{Artifact, Manifest};
+use smolpack_format::{Artifact, Manifest, SectionEntry};
 use std::fmt;
 use std::path::PathBuf;
 
@@ -22,8 +22,9 @@ struct Inspection {
     sections: Vec<SectionLine>,
 }
 
+/// A part of an artifact.
 #[derive(Debug, Serialize)]
-struct SectionLine {
+pub(crate) struct SectionLine {
     kind: String,
     /// Logical bytes.
     length: u64,
@@ -39,18 +40,23 @@ struct SectionLine {
 /// Where the file is no artifact, or one that this version cannot read.
 pub fn inspect(args: &InspectArgs, out: &mut Output) -> Result<(), CliError> {
     let artifact = Artifact::open(&args.file).map_err(|e| CliError::artifact(&args.file, &e))?;
-    let sections = artifact.sections().iter().map(|section| SectionLine {
+    out.data(&Inspection {
+        digest: artifact.digest().to_string(),
+        sections: sections(&artifact),
+        manifest: artifact.manifest().clone(),
+    })
+}
+
+/// What is in the file.
+pub(crate) fn sections(artifact: &Artifact) -> Vec<SectionLine> {
+    let line = |section: &SectionEntry| SectionLine {
         kind: section.kind.to_string(),
         length: section.length,
         stored: section.stored,
         chunks: section.chunks,
         digest: section.digest.to_string(),
-    });
-    out.data(&Inspection {
-        digest: artifact.digest().to_string(),
-        sections: sections.collect(),
-        manifest: artifact.manifest().clone(),
-    })
+    };
+    artifact.sections().iter().map(line).collect()
 }
 
 impl fmt::Display for Inspection {
@@ -115,7 +121,7 @@ fn words(argv: &[String]) -> String {
     quoted.collect::<Vec<_>>().join(" ")
 }
 
-fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     let (unit, name) = match bytes {
         0..1024 => return format!("{bytes} B"),
         1024..0x10_0000 => (1024, "KiB"),

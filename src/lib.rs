@@ -5,15 +5,19 @@
 
 pub mod boot;
 pub mod build;
+pub mod check;
 pub mod cli;
 pub mod completion;
 pub mod doctor;
 pub mod embedded;
 pub mod error;
+pub mod export;
 pub mod inspect;
 pub mod kernel;
 pub mod output;
 pub mod paths;
+pub mod plan;
+pub mod publish;
 pub mod signals;
 pub mod terminal;
 pub mod verify;

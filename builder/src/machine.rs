@@ -39,7 +39,6 @@ impl MachineSpec {
         let snapshot = &file.snapshot;
         let wants = [
             (!file.init.is_empty(), "init"),
-            (!file.copy.is_empty(), "[[copy]]"),
             (!snapshot.warm.is_empty(), "[snapshot] warm"),
             (snapshot.ready.is_some(), "[snapshot] ready"),
             (snapshot.start == smolfile::SnapshotStart::Entrypoint, "[snapshot] start = \"entrypoint\""),
@@ -77,17 +76,23 @@ impl MachineSpec {
         m
     }
 
-    fn cpus(&self) -> u32 {
+    /// Virtual CPUs.
+    #[must_use]
+    pub fn cpus(&self) -> u32 {
         let chosen = self.overrides.cpus.or(self.smolfile.artifact.cpus).or(self.smolfile.cpus);
         chosen.map_or(DEFAULT_CPUS, |cpus| cpus.0)
     }
 
-    fn memory_mib(&self) -> u64 {
+    /// Guest memory, MiB.
+    #[must_use]
+    pub fn memory_mib(&self) -> u64 {
         let chosen = self.overrides.memory.or(self.smolfile.artifact.memory).or(self.smolfile.memory);
         chosen.map_or(DEFAULT_MEMORY_MIB, |memory| memory.0)
     }
 
-    fn disk_bytes(&self) -> u64 {
+    /// Size of the root disk, bytes.
+    #[must_use]
+    pub fn disk_bytes(&self) -> u64 {
         let file = &self.smolfile;
         let largest = [file.storage, file.overlay, file.disk].into_iter().flatten().max();
         self.overrides.disk.or(largest).map_or(DEFAULT_DISK_BYTES, |size| size.0)

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -194,6 +195,20 @@ impl Tree {
             Kind::Directory(entries) => Some(entries),
             _ => None,
         }
+    }
+
+    /// The contents of the file at `path`, no symbolic link followed; `None` where there is no such file, it
+    /// is longer than `max` bytes, or it cannot be read.
+    #[must_use]
+    pub fn read(&self, path: &[&[u8]], max: u64) -> Option<Vec<u8>> {
+        let id = path.iter().try_fold(Self::ROOT, |id, name| self.entries(id)?.get(*name).copied())?;
+        let Kind::File { size, extents } = &self.node(id).kind else { return None };
+        let mut bytes = vec![0; usize::try_from(*size).ok().filter(|_| *size <= max)?];
+        for Extent { at, len, source, offset } in extents {
+            let part = bytes.get_mut(*at as usize..(at + len) as usize)?;
+            self.open(*source).ok()?.read_exact_at(part, *offset).ok()?;
+        }
+        Some(bytes)
     }
 
     /// Opens a source for positioned reads.

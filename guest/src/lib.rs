@@ -8,3 +8,4 @@
 pub mod agent;
 pub mod client;
 pub mod protocol;
+pub mod user;

@@ -87,7 +87,7 @@ fn help_tells_of_every_verb_and_completions_exist() {
     let (code, help, _) = run_in("/".as_ref(), &["--help"]);
     assert_eq!(code, 0);
     let readme = include_str!("../../README.md");
-    for verb in ["build", "boot", "inspect", "verify", "kernel", "doctor", "completion"] {
+    for verb in ["build", "check", "boot", "inspect", "verify", "export", "kernel", "doctor", "completion"] {
         assert!(help.contains(verb), "--help lacks {verb}");
         assert!(readme.contains(&format!("`{verb}")), "README lacks {verb}");
     }
@@ -121,4 +121,47 @@ fn kernels_are_imported_listed_and_removed() {
     assert_eq!(run(&["kernel", "rm", "6.9.0-test"]).0, 0);
     assert_eq!(run(&["kernel", "list"]).1.trim(), "");
     assert_eq!(run(&["kernel", "rm", "6.9.0-test"]).0, 2);
+}
+
+#[test]
+fn check_says_what_is_wrong_and_json_has_the_places() {
+    let folder = context();
+    let (code, out, _) = run_in(folder.path(), &["check"]);
+    assert!(code == 0 && out.contains("fine"), "{out}");
+    write(&folder.path().join("Smolfile"), b"image = \"./root\"\ncpu_s = 2\nmemory = \"much\"\n");
+    let (code, out, err) = run_in(folder.path(), &["check"]);
+    assert!(code == 2 && out.is_empty() && err.contains("cpu_s") && err.contains("much"), "{err}");
+    let (code, json, _) = run_in(folder.path(), &["check", "--json"]);
+    let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((code, value["ok"].as_bool()), (2, Some(false)));
+    assert_eq!((&value["problems"][1]["line"], &value["problems"][1]["column"]), (&3.into(), &10.into()));
+}
+
+#[test]
+fn a_dry_run_tells_the_plan_and_does_nothing() {
+    let folder = context();
+    let (code, json, err) = run_in(folder.path(), &["build", "--dry-run", "--json", "-o", "x.smolmachine"]);
+    assert_eq!(code, 0, "{err}");
+    let plan: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&plan["image"], &plan["source"]), (&"./root".into(), &"root folder".into()));
+    assert_eq!((&plan["disk_bytes"], &plan["snapshot"]), (&(32 << 20).into(), &false.into()));
+    assert!(!folder.path().join("x.smolmachine").exists());
+    let (code, _, err) = run_in(folder.path(), &["build", "--dry-run", "-o", "none/x.smolmachine"]);
+    assert!(code == 2 && err.contains("no such folder"), "{err}");
+}
+
+#[test]
+fn a_build_writes_its_digest_and_its_figures_where_it_is_told_to() {
+    let folder = context();
+    let args = ["build", "-o", "x.smolmachine", "--iidfile", "id", "--metadata-file", "meta.json"];
+    let (code, _, err) = run_in(folder.path(), &args);
+    assert_eq!(code, 0, "{err}");
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    let meta: serde_json::Value = serde_json::from_str(&read("meta.json")).unwrap();
+    let (_, inspected, _) = run_in(folder.path(), &["inspect", "--json", "x.smolmachine"]);
+    let inspected: serde_json::Value = serde_json::from_str(&inspected).unwrap();
+    assert_eq!(read("id").trim(), inspected["digest"]);
+    assert_eq!((&meta["digest"], &meta["sections"]), (&inspected["digest"], &inspected["sections"]));
+    assert_eq!(meta["kernel"]["version"], "6.9.0-test");
+    assert!(meta["phases"].as_array().unwrap().iter().all(|phase| phase["seconds"].is_number()), "{meta}");
 }

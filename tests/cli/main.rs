@@ -4,4 +4,5 @@
 
 mod artifacts;
 mod bad_input;
+mod copy;
 mod support;

@@ -64,7 +64,7 @@ fn disk(
         uuid,
         hash_seed,
         label: None,
-        created: request.created.or(image.config.created).unwrap_or_default(),
+        created: request.time(image),
     };
     let mut sink =
         SectionSink { section: writer.section(SectionKind::Disk, SectionOptions::disk())?, progress };

@@ -14,7 +14,7 @@ use smolpack_format::{Artifact, Digest, SectionKind, Writer};
 use std::fs::File;
 use std::path::Path;
 
-use crate::image::{self, Image, ImageSource, LoadOptions};
+use crate::image::{self, CopyOptions, Image, ImageSource, LoadOptions};
 use crate::kernel::{Kernel, KernelStore};
 use crate::machine::MachineSpec;
 use crate::progress::Progress;
@@ -43,6 +43,25 @@ pub struct Request<'a> {
     pub snapshot: Option<SnapshotOptions<'a>>,
 }
 
+impl<'a> Request<'a> {
+    /// Finds what a build would stop at before it begins, and gives the output's folder.
+    ///
+    /// # Errors
+    /// The Smolfile wants what this version cannot do, or there is no folder for the output.
+    pub fn check(&self) -> Result<&'a Path, BuildError> {
+        let unsupported = self.spec.unsupported();
+        if !unsupported.is_empty() {
+            return Err(BuildError::Unsupported(unsupported.join(", ")));
+        }
+        existing_folder(self.output)
+    }
+
+    /// The time of what the build itself makes.
+    fn time(&self, image: &Image) -> Timestamp {
+        self.created.or(image.config.created).unwrap_or_default()
+    }
+}
+
 /// What was built.
 #[derive(Debug)]
 pub struct Built {
@@ -57,13 +76,16 @@ pub struct Built {
 /// # Errors
 /// Says what failed, on what, and what to do; the output is then as it was.
 pub fn build(request: &Request, progress: &mut dyn Progress) -> Result<Built, BuildError> {
-    let unsupported = request.spec.unsupported();
-    if !unsupported.is_empty() {
-        return Err(BuildError::Unsupported(unsupported.join(", ")));
-    }
-    let folder = existing_folder(request.output)?;
+    let folder = request.check()?;
     let kernel = kernel(request, progress)?;
-    let image = load(request, progress)?;
+    let mut image = load(request, progress)?;
+    let copying = CopyOptions {
+        context: request.context,
+        time: request.time(&image),
+        output: request.output,
+        limits: request.images.limits,
+    };
+    image::copy(&mut image, &request.spec.smolfile, &copying)?;
     let digest = match &request.snapshot {
         None => cold::write(Writer::create(request.output)?, request, &kernel, &image, progress)?,
         Some(options) => {

@@ -74,10 +74,34 @@ impl Merger {
         }
     }
 
+    /// Goes on where a tree is whole: one more layer, in which every name is itself.
+    pub(super) fn on(tree: Tree, limits: Limits) -> Self {
+        let top = (0..tree.len()).map(|id| tree.node(NodeId(id as u32)).layer).max().unwrap_or(0);
+        Self { tree, layer: top + 1, ..Self::new(limits, Dialect::Root) }
+    }
+
+    /// The data of entries from now on lies in `source`.
+    pub(super) fn set_source(&mut self, source: crate::tree::Source) {
+        self.source = self.tree.add_source(source);
+    }
+
+    /// Makes the folders on the way to `path` that are missing, and it.
+    pub(super) fn folder(&mut self, path: &[u8]) -> Result<(), MergeError> {
+        match self.make(&clean(path)) {
+            Ok(_) => Ok(()),
+            Err(why) => Err(why.of(path)),
+        }
+    }
+
+    /// Whether there is a folder at `path`, or a link to one.
+    pub(super) fn is_folder(&mut self, path: &[u8]) -> bool {
+        matches!(self.find(&clean(path), Missing::Stop), Ok(Some(_)))
+    }
+
     /// Begins layer number `layer`, 0 the lowest, whose data lies in `source`.
     pub(super) fn begin(&mut self, layer: u32, source: crate::tree::Source) {
         self.layer = layer;
-        self.source = self.tree.add_source(source);
+        self.set_source(source);
         self.own_folders.clear();
         self.own_names.clear();
     }
@@ -88,17 +112,13 @@ impl Merger {
 
     /// Puts an entry of the current layer into the tree; offsets of its data count from `base` in the source.
     pub(super) fn apply(&mut self, entry: Entry, base: u64) -> Result<(), MergeError> {
-        let shown = |path: &[u8]| show(path);
         self.entries += 1;
         if self.entries > self.limits.entries {
             let what = format!("more than {} entries", self.limits.entries);
-            return Err(MergeError::Limit(shown(&entry.path), what));
+            return Err(MergeError::Limit(show(&entry.path), what));
         }
         let Entry { path, meta, kind } = entry;
-        self.place(&path, meta, kind, base).map_err(|why| match why {
-            Why::Corrupt(what) => MergeError::Corrupt(shown(&path), what),
-            Why::Limit(what) => MergeError::Limit(shown(&path), what),
-        })
+        self.place(&path, meta, kind, base).map_err(|why| why.of(&path))
     }
 
     fn place(&mut self, path: &[u8], meta: Metadata, kind: EntryKind, base: u64) -> Result<(), Why> {
@@ -363,6 +383,15 @@ enum Missing {
 enum Why {
     Corrupt(String),
     Limit(String),
+}
+
+impl Why {
+    fn of(self, path: &[u8]) -> MergeError {
+        match self {
+            Self::Corrupt(what) => MergeError::Corrupt(show(path), what),
+            Self::Limit(what) => MergeError::Limit(show(path), what),
+        }
+    }
 }
 
 fn last(way: &[NodeId]) -> NodeId {

@@ -11,6 +11,7 @@
 mod archive;
 mod cache;
 mod config;
+mod copy;
 mod digest;
 mod error;
 mod folder;
@@ -35,6 +36,7 @@ use cache::Cache;
 use progress::Reporter;
 
 pub use config::ImageConfig;
+pub use copy::{CopyOptions, copy};
 pub use digest::Digest;
 pub use error::{ErrorKind, ImageError};
 pub use limits::Limits;

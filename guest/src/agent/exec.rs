@@ -8,8 +8,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::reaper::Child;
-use super::{Reaper, pty, user};
+use super::{Reaper, pty};
 use crate::protocol::{Exec, Failure, WindowSize};
+use crate::user::{Accounts, resolve};
 
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -37,8 +38,8 @@ pub(super) fn start(request: &Exec, reaper: &Reaper) -> Result<Running, Failure>
     let Some(program) = request.argv.first() else {
         return Err(failure("no command was given".into(), 127));
     };
-    let user =
-        user::resolve(request.user.as_deref().unwrap_or("0"), Path::new("/")).map_err(|e| failure(e, 126))?;
+    let accounts = Accounts::of(Path::new("/"));
+    let user = resolve(request.user.as_deref().unwrap_or("0"), &accounts).map_err(|e| failure(e, 126))?;
     let mut command = command(program, request, &user.home)?;
     let ends = match request.terminal {
         Some(size) => attach_terminal(&mut command, size, user.uid),

@@ -12,7 +12,6 @@ mod pty;
 mod pump;
 mod reaper;
 mod session;
-mod user;
 mod vsock;
 
 pub use hello::Generation;

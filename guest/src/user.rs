@@ -1,27 +1,51 @@
-//! Who runs a command: names and numbers, looked up in the machine's own passwd and group.
+//! Who runs a command or owns a file: names and numbers, looked up in the machine's own passwd and group.
 
 use std::fs;
 use std::path::Path;
 
 /// A resolved user.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct User {
+pub struct User {
     /// Numeric user.
-    pub(super) uid: u32,
+    pub uid: u32,
     /// Numeric group.
-    pub(super) gid: u32,
+    pub gid: u32,
     /// Supplementary groups, `gid` not among them.
-    pub(super) groups: Vec<u32>,
+    pub groups: Vec<u32>,
     /// Home folder; `/` where passwd names none.
-    pub(super) home: String,
+    pub home: String,
+}
+
+/// What a machine knows of users.
+#[derive(Clone, Debug, Default)]
+pub struct Accounts {
+    passwd: String,
+    group: String,
+}
+
+impl Accounts {
+    /// From the contents of `/etc/passwd` and `/etc/group`, empty where there are none. In a full name any
+    /// bytes may stand.
+    #[must_use]
+    pub fn new(passwd: &[u8], group: &[u8]) -> Self {
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        Self { passwd: text(passwd), group: text(group) }
+    }
+
+    /// Those of the system below `root`.
+    #[must_use]
+    pub fn of(root: &Path) -> Self {
+        let read = |file| fs::read(root.join(file)).unwrap_or_default();
+        Self::new(&read("etc/passwd"), &read("etc/group"))
+    }
 }
 
 /// Resolves `name`, `uid`, `name:group` or `uid:gid` as `docker run --user` does.
 ///
 /// # Errors
 /// Says which name the machine does not know.
-pub(super) fn resolve(wanted: &str, root: &Path) -> Result<User, String> {
-    let (passwd, group) = (text(&root.join("etc/passwd")), text(&root.join("etc/group")));
+pub fn resolve(wanted: &str, accounts: &Accounts) -> Result<User, String> {
+    let Accounts { passwd, group } = accounts;
     let (name, wanted_group) = match wanted.split_once(':') {
         Some((name, group)) => (name, Some(group)),
         None => (wanted, None),
@@ -35,22 +59,17 @@ pub(super) fn resolve(wanted: &str, root: &Path) -> Result<User, String> {
         (None, Err(_)) => return Err(format!("no user {name} in the machine's /etc/passwd")),
     };
     let gid = match (wanted_group, &entry) {
-        (Some(text), _) => group_id(text, &group)?,
+        (Some(text), _) => group_id(text, group)?,
         (None, Some(fields)) => number(fields[3], "/etc/passwd")?,
         (None, None) => 0,
     };
     let home = entry.as_ref().map(|fields| fields[5]).filter(|home| !home.is_empty()).unwrap_or("/");
     // An explicit group replaces the supplementary ones, as docker has it.
     let groups = match (&entry, wanted_group) {
-        (Some(fields), None) => supplementary(fields[0], gid, &group),
+        (Some(fields), None) => supplementary(fields[0], gid, group),
         _ => Vec::new(),
     };
     Ok(User { uid, gid, groups, home: home.to_owned() })
-}
-
-/// A file's text. A missing one has no entries; in a full name any bytes may stand.
-fn text(file: &Path) -> String {
-    String::from_utf8_lossy(&fs::read(file).unwrap_or_default()).into_owned()
 }
 
 fn group_id(text: &str, group: &str) -> Result<u32, String> {
@@ -76,17 +95,18 @@ fn number(text: &str, file: &str) -> Result<u32, String> {
 mod tests {
     use super::*;
 
-    fn machine() -> tempfile::TempDir {
-        let root = tempfile::tempdir().unwrap();
-        fs::create_dir(root.path().join("etc")).unwrap();
-        fs::write(
-            root.path().join("etc/passwd"),
+    fn machine() -> Accounts {
+        Accounts::new(
             b"root:x:0:0:Ren\xe9:/root:/bin/sh\nweb:x:33:33:w:/var/www:/bin/sh\n",
+            b"root:x:0:\nwww:x:33:\nlog:x:4:web,x\nssl:x:5:web\n",
         )
-        .unwrap();
-        fs::write(root.path().join("etc/group"), "root:x:0:\nwww:x:33:\nlog:x:4:web,x\nssl:x:5:web\n")
-            .unwrap();
-        root
+    }
+
+    #[test]
+    fn a_system_without_accounts_knows_numbers_alone() {
+        let none = Accounts::of(Path::new("/nowhere"));
+        assert_eq!(resolve("7:8", &none).map(|user| (user.uid, user.gid)), Ok((7, 8)));
+        assert!(resolve("root", &none).is_err());
     }
 
     #[test]
@@ -102,14 +122,14 @@ mod tests {
             ("root", 0, 0, vec![], "/root"),
         ] {
             let expected = User { uid, gid, groups, home: home.to_owned() };
-            assert_eq!(resolve(wanted, root.path()), Ok(expected), "{wanted}");
+            assert_eq!(resolve(wanted, &root), Ok(expected), "{wanted}");
         }
     }
 
     #[test]
     fn unknown_names_are_refused_by_name() {
         let root = machine();
-        assert!(resolve("nobody", root.path()).unwrap_err().contains("no user nobody"));
-        assert!(resolve("web:nogroup", root.path()).unwrap_err().contains("no group nogroup"));
+        assert!(resolve("nobody", &root).unwrap_err().contains("no user nobody"));
+        assert!(resolve("web:nogroup", &root).unwrap_err().contains("no group nogroup"));
     }
 }
