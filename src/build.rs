@@ -25,6 +25,7 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// Build an artifact from a Smolfile and an image
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct BuildArgs {
     /// The Smolfile, or the folder it is in
     #[arg(default_value = ".")]
@@ -50,6 +51,9 @@ pub struct BuildArgs {
     /// Take no snapshot: the machine boots cold
     #[arg(long)]
     no_snapshot: bool,
+    /// Build twice, and fail where the two differ; a snapshot is not part of it
+    #[arg(long)]
+    verify_reproducible: bool,
     /// Say what would be done, and do nothing
     #[arg(long, conflicts_with_all = ["iidfile", "metadata_file"])]
     dry_run: bool,
@@ -134,6 +138,7 @@ pub fn build(args: &BuildArgs, out: &mut Output) -> Result<(), CliError> {
         agent: embedded::GUEST,
         created: source_date_epoch()?,
         output: &output,
+        verify: args.verify_reproducible,
         snapshot,
     };
     if args.dry_run {
@@ -185,6 +190,10 @@ pub(crate) fn smolfile_at(context: &Path) -> Result<(PathBuf, PathBuf), CliError
 
 /// A flag's path is the user's, relative to where they are; a Smolfile's is relative to it.
 fn image_source(args: &BuildArgs, smolfile: &Smolfile, context: &Path) -> Result<ImageSource, CliError> {
+    if args.verify_reproducible && args.image.as_deref() == Some("-") {
+        return Err(CliError::bad_input("an image on standard input can be read once, not twice")
+            .hint("write it to a file for --verify-reproducible"));
+    }
     let (text, base) = match (&args.image, &smolfile.image) {
         (Some(flag), _) => (flag, Path::new(".")),
         (None, Some(key)) => (key, context),

@@ -2,7 +2,7 @@
 
 use crate::error::{BOOT_FAILED, CliError};
 use crate::output::{Output, Verbosity};
-use crate::{boot, build, check, completion, doctor, export, inspect, kernel, verify};
+use crate::{boot, build, check, completion, diff, doctor, export, inspect, kernel, verify};
 use clap::{Args, Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -39,6 +39,7 @@ enum Verb {
     Boot(boot::BootArgs),
     Inspect(inspect::InspectArgs),
     Verify(verify::VerifyArgs),
+    Diff(diff::DiffArgs),
     #[command(subcommand)]
     Export(export::ExportVerb),
     #[command(subcommand)]
@@ -64,6 +65,7 @@ pub fn run() -> ExitCode {
         Verb::Boot(args) => boot::boot(&args, out).map_err(|e| e.code(BOOT_FAILED)),
         Verb::Inspect(args) => inspect::inspect(&args, out).map(|()| 0),
         Verb::Verify(args) => verify::verify(&args, out).map(|()| 0),
+        Verb::Diff(args) => diff::diff(&args, out),
         Verb::Export(verb) => export::export(&verb, out).map(|()| 0),
         Verb::Kernel(verb) => kernel::kernel(&verb, out).map(|()| 0),
         Verb::Doctor => doctor::doctor(out).map(|()| 0),

@@ -8,6 +8,7 @@ pub mod build;
 pub mod check;
 pub mod cli;
 pub mod completion;
+pub mod diff;
 pub mod doctor;
 pub mod embedded;
 pub mod error;

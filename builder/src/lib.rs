@@ -9,6 +9,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod build;
+pub mod compare;
 pub mod debian;
 pub mod ext4;
 pub mod image;

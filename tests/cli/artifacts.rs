@@ -87,7 +87,9 @@ fn help_tells_of_every_verb_and_completions_exist() {
     let (code, help, _) = run_in("/".as_ref(), &["--help"]);
     assert_eq!(code, 0);
     let readme = include_str!("../../README.md");
-    for verb in ["build", "check", "boot", "inspect", "verify", "export", "kernel", "doctor", "completion"] {
+    for verb in
+        ["build", "check", "boot", "inspect", "verify", "diff", "export", "kernel", "doctor", "completion"]
+    {
         assert!(help.contains(verb), "--help lacks {verb}");
         assert!(readme.contains(&format!("`{verb}")), "README lacks {verb}");
     }

@@ -5,4 +5,5 @@
 mod artifacts;
 mod bad_input;
 mod copy;
+mod diff;
 mod support;

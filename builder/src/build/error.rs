@@ -5,6 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use super::snapshot::SnapshotFailure;
+use crate::compare::CompareError;
 use crate::ext4::Ext4Error;
 use crate::image::{self, ImageError};
 use crate::kernel::KernelError;
@@ -39,6 +40,12 @@ pub enum BuildError {
         /// The last lines of its console, under a heading.
         console: String,
     },
+    /// The same inputs gave two artifacts; the lines say in what they differ.
+    #[error("two builds of the same inputs differ:\n  {}", .0.join("\n  "))]
+    NotReproducible(Vec<String>),
+    /// The two could not be compared.
+    #[error("cannot compare two builds")]
+    Compare(#[from] CompareError),
     /// A temporary file cannot be made in this folder.
     #[error("cannot make a temporary file in {0}")]
     File(PathBuf, #[source] io::Error),

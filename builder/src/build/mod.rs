@@ -14,6 +14,7 @@ use smolpack_format::{Artifact, Digest, SectionKind, Writer};
 use std::fs::File;
 use std::path::Path;
 
+use crate::compare::compare;
 use crate::image::{self, CopyOptions, Image, ImageSource, LoadOptions};
 use crate::kernel::{Kernel, KernelStore};
 use crate::machine::MachineSpec;
@@ -39,6 +40,8 @@ pub struct Request<'a> {
     pub created: Option<Timestamp>,
     /// Where the artifact goes; replaced where it exists.
     pub output: &'a Path,
+    /// Whether to build twice and compare: the same inputs give the same bytes, a snapshot's memory aside.
+    pub verify: bool,
     /// How to boot it for a snapshot; `None` packs a cold artifact.
     pub snapshot: Option<SnapshotOptions<'a>>,
 }
@@ -78,22 +81,18 @@ pub struct Built {
 pub fn build(request: &Request, progress: &mut dyn Progress) -> Result<Built, BuildError> {
     let folder = request.check()?;
     let kernel = kernel(request, progress)?;
-    let mut image = load(request, progress)?;
-    let copying = CopyOptions {
-        context: request.context,
-        time: request.time(&image),
-        output: request.output,
-        limits: request.images.limits,
-    };
-    image::copy(&mut image, &request.spec.smolfile, &copying)?;
-    let digest = match &request.snapshot {
-        None => cold::write(Writer::create(request.output)?, request, &kernel, &image, progress)?,
-        Some(options) => {
-            let cold = unnamed(folder)?;
-            cold::write(Writer::to_file(cold.try_clone()?)?, request, &kernel, &image, progress)?;
-            let snapshot = options.take(&cold, unnamed(folder)?, progress)?;
-            merge(&Artifact::from_file(cold)?, &snapshot, request.output, progress)?
+    let digest = if request.snapshot.is_none() && !request.verify {
+        let image = load(request, progress)?;
+        cold::write(Writer::create(request.output)?, request, &kernel, &image, progress)?
+    } else {
+        let cold = cold_file(request, folder, &kernel, progress)?;
+        if request.verify {
+            let again = cold_file(request, folder, &kernel, progress)?;
+            same(&Artifact::from_file(cold.try_clone()?)?, &Artifact::from_file(again)?)?;
         }
+        let take = |options: &SnapshotOptions| options.take(&cold, unnamed(folder)?, progress);
+        let snapshot = request.snapshot.as_ref().map(take).transpose()?;
+        merge(&Artifact::from_file(cold)?, snapshot.as_ref(), request.output, progress)?
     };
     let bytes = std::fs::metadata(request.output)?.len();
     Ok(Built { digest, bytes })
@@ -132,15 +131,45 @@ fn kernel(request: &Request, progress: &mut dyn Progress) -> Result<Kernel, Buil
     Ok(request.kernels.fetch(progress)?)
 }
 
+/// The image, with what the Smolfile copies on top.
 fn load(request: &Request, progress: &mut dyn Progress) -> Result<Image, BuildError> {
     progress.phase("image", None);
-    Ok(image::load(request.source, request.images, progress)?)
+    let mut image = image::load(request.source, request.images, progress)?;
+    let copying = CopyOptions {
+        context: request.context,
+        time: request.time(&image),
+        output: request.output,
+        limits: request.images.limits,
+    };
+    image::copy(&mut image, &request.spec.smolfile, &copying)?;
+    Ok(image)
 }
 
-/// The cold artifact and its snapshot, as one.
+/// The cold artifact in a file without a name.
+fn cold_file(
+    request: &Request,
+    folder: &Path,
+    kernel: &Kernel,
+    progress: &mut dyn Progress,
+) -> Result<File, BuildError> {
+    let file = unnamed(folder)?;
+    let image = load(request, progress)?;
+    cold::write(Writer::to_file(file.try_clone()?)?, request, kernel, &image, progress)?;
+    Ok(file)
+}
+
+/// Fails where two builds of the same inputs differ.
+fn same(one: &Artifact, two: &Artifact) -> Result<(), BuildError> {
+    if one.digest() == two.digest() {
+        return Ok(());
+    }
+    Err(BuildError::NotReproducible(compare(one, two)?.lines()))
+}
+
+/// The cold artifact and its snapshot, where there is one, under their name.
 fn merge(
     cold: &Artifact,
-    snapshot: &Artifact,
+    snapshot: Option<&Artifact>,
     output: &Path,
     progress: &mut dyn Progress,
 ) -> Result<Digest, BuildError> {
@@ -149,10 +178,12 @@ fn merge(
     for kind in [SectionKind::Kernel, SectionKind::Initrd, SectionKind::Disk] {
         writer.copy_section(cold, kind)?;
     }
-    for kind in [SectionKind::VmState, SectionKind::Memory, SectionKind::Overlay] {
-        writer.copy_section(snapshot, kind)?;
-    }
     let mut manifest = cold.manifest().clone();
-    manifest.snapshot.clone_from(&snapshot.manifest().snapshot);
+    if let Some(snapshot) = snapshot {
+        for kind in [SectionKind::VmState, SectionKind::Memory, SectionKind::Overlay] {
+            writer.copy_section(snapshot, kind)?;
+        }
+        manifest.snapshot.clone_from(&snapshot.manifest().snapshot);
+    }
     Ok(writer.finish(manifest)?)
 }
