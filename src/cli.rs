@@ -1,7 +1,7 @@
 //! The command line's shape; each verb's arguments stand beside its code.
 
 use crate::error::{BOOT_FAILED, CliError};
-use crate::output::{Output, Verbosity};
+use crate::output::{Output, ProgressMode, Verbosity};
 use crate::{boot, build, check, completion, diff, doctor, export, inspect, kernel, verify};
 use clap::{Args, Parser, Subcommand};
 use std::process::ExitCode;
@@ -30,6 +30,9 @@ struct Common {
     /// Say what was chosen and how long it took
     #[arg(short, long, global = true)]
     verbose: bool,
+    /// How to show long tasks
+    #[arg(long, global = true, value_enum, default_value_t, value_name = "MODE")]
+    progress: ProgressMode,
 }
 
 #[derive(Debug, Subcommand)]
@@ -58,7 +61,7 @@ pub fn run() -> ExitCode {
         (_, true) => Verbosity::Verbose,
         _ => Verbosity::Normal,
     };
-    let out = &mut Output::new(cli.common.json, verbosity);
+    let out = &mut Output::new(cli.common.json, verbosity, cli.common.progress);
     let done = match cli.verb {
         Verb::Build(args) => build::build(&args, out).map(|()| 0),
         Verb::Check(args) => check::check(&args, cli.common.json, out).map(|()| 0),

@@ -18,6 +18,7 @@ pub mod kernel;
 pub mod output;
 pub mod paths;
 pub mod plan;
+pub mod progress;
 pub mod publish;
 pub mod signals;
 pub mod terminal;

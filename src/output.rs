@@ -1,12 +1,11 @@
 //! All that the program prints, in one place: data to stdout, everything else to stderr.
 
 use crate::error::CliError;
-use indicatif::{ProgressBar, ProgressStyle};
+use crate::progress::Bars;
+use clap::ValueEnum;
 use serde::Serialize;
-use smolpack_builder::progress::Progress;
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
-use std::time::{Duration, Instant};
 
 /// How much is said on stderr.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,18 +18,33 @@ pub enum Verbosity {
     Verbose,
 }
 
+/// How long tasks are shown on stderr.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ProgressMode {
+    /// Bars on a terminal, lines elsewhere
+    #[default]
+    Auto,
+    /// Bars
+    Tty,
+    /// A line for each phase
+    Plain,
+    /// An event a line, as JSON (docs/ci.md)
+    Json,
+}
+
 /// The program's voice.
 #[derive(Debug)]
 pub struct Output {
     json: bool,
     verbosity: Verbosity,
+    progress: ProgressMode,
 }
 
 impl Output {
     /// Decides once how the program speaks.
     #[must_use]
-    pub fn new(json: bool, verbosity: Verbosity) -> Self {
-        Self { json, verbosity }
+    pub fn new(json: bool, verbosity: Verbosity, progress: ProgressMode) -> Self {
+        Self { json, verbosity, progress }
     }
 
     /// The verb's data: its `Display` as text, or the same as one line of JSON.
@@ -90,83 +104,21 @@ impl Output {
         }
     }
 
-    /// Shows a long task: bars on a terminal, a line for each phase elsewhere, nothing when quiet.
+    /// A line for a program that follows a long task, whatever the verbosity.
+    pub(crate) fn event(&self, event: &impl Serialize) {
+        if let Ok(line) = serde_json::to_string(event) {
+            self.say(Verbosity::Quiet, &line);
+        }
+    }
+
+    /// Follows a long task, in the way the user chose.
     #[must_use]
     pub fn progress(&self) -> Bars<'_> {
-        Bars { out: self, bar: None, phase: None, timings: Vec::new() }
-    }
-}
-
-/// Progress of a long task on stderr.
-#[derive(Debug)]
-pub struct Bars<'a> {
-    out: &'a Output,
-    bar: Option<ProgressBar>,
-    phase: Option<(String, Instant)>,
-    timings: Vec<(String, Duration)>,
-}
-
-impl Bars<'_> {
-    /// Ends the last phase and gives every phase's time, in order.
-    #[must_use]
-    pub fn finish(mut self) -> Vec<(String, Duration)> {
-        self.end_phase();
-        std::mem::take(&mut self.timings)
-    }
-
-    fn end_phase(&mut self) {
-        if let Some(bar) = self.bar.take() {
-            bar.finish_and_clear();
-        }
-        if let Some((name, since)) = self.phase.take() {
-            self.out.detail(format_args!("{name} took {:.2} s", since.elapsed().as_secs_f64()));
-            self.timings.push((name, since.elapsed()));
-        }
-    }
-}
-
-impl Drop for Bars<'_> {
-    fn drop(&mut self) {
-        self.end_phase();
-    }
-}
-
-impl Progress for Bars<'_> {
-    fn phase(&mut self, name: &str, total: Option<u64>) {
-        self.end_phase();
-        self.phase = Some((name.to_owned(), Instant::now()));
-        if self.out.verbosity == Verbosity::Quiet {
-            return;
-        }
-        if io::stderr().is_terminal() {
-            let bar = total.map_or_else(ProgressBar::new_spinner, ProgressBar::new);
-            let template = if total.is_some() {
-                "{msg:>12} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec}"
-            } else {
-                "{msg:>12} {spinner} {elapsed}"
-            };
-            // The templates are constants; were one wrong, the default style would do.
-            if let Ok(style) = ProgressStyle::with_template(template) {
-                bar.set_style(style);
-            }
-            bar.set_message(name.to_owned());
-            bar.enable_steady_tick(Duration::from_millis(250));
-            self.bar = Some(bar);
-        } else {
-            self.out.note(name);
-        }
-    }
-
-    fn advance(&mut self, bytes: u64) {
-        if let Some(bar) = &self.bar {
-            bar.inc(bytes);
-        }
-    }
-
-    fn note(&mut self, line: &str) {
-        match &self.bar {
-            Some(bar) => bar.suspend(|| self.out.note(line)),
-            None => self.out.note(line),
-        }
+        let mode = match self.progress {
+            ProgressMode::Auto if io::stderr().is_terminal() => ProgressMode::Tty,
+            ProgressMode::Auto => ProgressMode::Plain,
+            chosen => chosen,
+        };
+        Bars::new(self, mode, self.verbosity == Verbosity::Quiet)
     }
 }

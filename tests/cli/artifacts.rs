@@ -167,3 +167,23 @@ fn a_build_writes_its_digest_and_its_figures_where_it_is_told_to() {
     assert_eq!(meta["kernel"]["version"], "6.9.0-test");
     assert!(meta["phases"].as_array().unwrap().iter().all(|phase| phase["seconds"].is_number()), "{meta}");
 }
+
+#[test]
+fn progress_comes_as_events_as_lines_or_not_at_all() {
+    let folder = context();
+    let build = |flags: &[&str]| {
+        let (code, _, err) = run_in(folder.path(), &[&["build", "-o", "x.smolmachine"], flags].concat());
+        assert_eq!(code, 0, "{err}");
+        err
+    };
+    let events: Vec<serde_json::Value> = build(&["-q", "--progress", "json"])
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}")))
+        .collect();
+    let of = |kind: &str| events.iter().filter(|event| event["event"] == kind).collect::<Vec<_>>();
+    assert!(of("phase").iter().any(|e| e["name"] == "disk" && e["total_bytes"] == 32 << 20), "{events:?}");
+    assert_eq!(of("phase").len(), of("done").len());
+    assert!(of("done").iter().all(|event| event["seconds"].is_number()));
+    assert!(build(&["--progress", "plain"]).lines().any(|line| line == "smolpack: disk"));
+    assert_eq!(build(&["-q"]), "");
+}
