@@ -46,6 +46,16 @@ pub enum BuildError {
     /// The two could not be compared.
     #[error("cannot compare two builds")]
     Compare(#[from] CompareError),
+    /// The artifact cannot fit.
+    #[error("no room in {}: the image's files alone take {} MiB there, and {} MiB are free", folder.display(), needed.div_ceil(1 << 20), free >> 20)]
+    NoRoom {
+        /// Where it was to go.
+        folder: PathBuf,
+        /// Bytes that it takes at the least.
+        needed: u64,
+        /// Bytes that are free.
+        free: u64,
+    },
     /// A temporary file cannot be made in this folder.
     #[error("cannot make a temporary file in {0}")]
     File(PathBuf, #[source] io::Error),
@@ -80,6 +90,7 @@ impl BuildError {
             }
             Self::Image(e) => e.hint().map(str::to_owned),
             Self::Snapshot { why: SnapshotFailure::Runner(e), .. } => e.hint().map(str::to_owned),
+            Self::NoRoom { .. } => Some("free some space, or name a file on another disk with -o".into()),
             Self::Disk(Ext4Error::TooSmall { needed, .. }) => {
                 Some(format!("disk = \"{}MiB\" or more in the Smolfile", needed.div_ceil(1 << 20)))
             }

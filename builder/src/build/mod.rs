@@ -6,6 +6,7 @@
 mod cold;
 mod error;
 mod snapshot;
+mod space;
 
 pub use error::BuildError;
 pub use snapshot::SnapshotOptions;
@@ -83,6 +84,7 @@ pub fn build(request: &Request, progress: &mut dyn Progress) -> Result<Built, Bu
     let kernel = kernel(request, progress)?;
     let digest = if request.snapshot.is_none() && !request.verify {
         let image = load(request, progress)?;
+        space::check(folder, &image.tree, 1)?;
         cold::write(Writer::create(request.output)?, request, &kernel, &image, progress)?
     } else {
         let cold = cold_file(request, folder, &kernel, progress)?;
@@ -154,6 +156,8 @@ fn cold_file(
 ) -> Result<File, BuildError> {
     let file = unnamed(folder)?;
     let image = load(request, progress)?;
+    // It is copied from there into the artifact itself.
+    space::check(folder, &image.tree, 2)?;
     cold::write(Writer::to_file(file.try_clone()?)?, request, kernel, &image, progress)?;
     Ok(file)
 }
