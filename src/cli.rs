@@ -2,7 +2,7 @@
 
 use crate::error::{BOOT_FAILED, CliError};
 use crate::output::{Output, ProgressMode, Verbosity};
-use crate::{boot, build, check, completion, diff, doctor, export, inspect, kernel, verify};
+use crate::{boot, build, cache, check, completion, diff, doctor, export, inspect, kernel, verify};
 use clap::{Args, Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -47,6 +47,8 @@ enum Verb {
     Export(export::ExportVerb),
     #[command(subcommand)]
     Kernel(kernel::KernelVerb),
+    #[command(subcommand)]
+    Cache(cache::CacheVerb),
     /// Say what this host can do, and what mends what it cannot
     Doctor,
     Completion(completion::CompletionArgs),
@@ -71,6 +73,7 @@ pub fn run() -> ExitCode {
         Verb::Diff(args) => diff::diff(&args, out),
         Verb::Export(verb) => export::export(&verb, out).map(|()| 0),
         Verb::Kernel(verb) => kernel::kernel(&verb, out).map(|()| 0),
+        Verb::Cache(verb) => cache::cache(&verb, out).map(|()| 0),
         Verb::Doctor => doctor::doctor(out).map(|()| 0),
         Verb::Completion(args) => completion::completion(&args).map(|()| 0),
     };

@@ -5,6 +5,7 @@
 
 pub mod boot;
 pub mod build;
+pub mod cache;
 pub mod check;
 pub mod cli;
 pub mod completion;

@@ -10,7 +10,7 @@ use std::process::Command;
 use image_support::*;
 
 /// How many images; `SMOLPACK_CASES` and `SMOLPACK_SEED` change how many and from which seed.
-const CASES: u64 = 60;
+const CASES: u64 = 300;
 
 /// Few names, so that entries of different layers meet.
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];

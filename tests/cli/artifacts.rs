@@ -87,9 +87,19 @@ fn help_tells_of_every_verb_and_completions_exist() {
     let (code, help, _) = run_in("/".as_ref(), &["--help"]);
     assert_eq!(code, 0);
     let readme = include_str!("../../README.md");
-    for verb in
-        ["build", "check", "boot", "inspect", "verify", "diff", "export", "kernel", "doctor", "completion"]
-    {
+    for verb in [
+        "build",
+        "check",
+        "boot",
+        "inspect",
+        "verify",
+        "diff",
+        "export",
+        "kernel",
+        "cache",
+        "doctor",
+        "completion",
+    ] {
         assert!(help.contains(verb), "--help lacks {verb}");
         assert!(readme.contains(&format!("`{verb}")), "README lacks {verb}");
     }
@@ -186,4 +196,39 @@ fn progress_comes_as_events_as_lines_or_not_at_all() {
     assert!(of("done").iter().all(|event| event["seconds"].is_number()));
     assert!(build(&["--progress", "plain"]).lines().any(|line| line == "smolpack: disk"));
     assert_eq!(build(&["-q"]), "");
+}
+
+#[test]
+fn the_cache_is_listed_verified_and_pruned() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = context();
+    let tar = std::process::Command::new("tar")
+        .current_dir(folder.path())
+        .args(["-czf", "root.tar.gz", "-C", "root", "."])
+        .status();
+    assert!(tar.unwrap().success());
+    let run = |args: &[&str]| {
+        let out =
+            smolpack().env("XDG_CACHE_HOME", home.path()).current_dir(folder.path()).args(args).output();
+        finish(out.unwrap())
+    };
+    assert!(run(&["cache", "ls"]).1.contains("0 files kept"));
+    let (code, _, err) = run(&["build", "--image", "./root.tar.gz", "-o", "x.smolmachine"]);
+    assert_eq!(code, 0, "{err}");
+    let (_, json, _) = run(&["cache", "ls", "--json"]);
+    let kept: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert!(kept["bytes"].as_u64().unwrap() > 300_000, "{json}");
+    assert_eq!(run(&["cache", "verify"]).0, 0);
+
+    // A layer that is not what its name says.
+    let layer = home.path().join("smolpack/layers/sha256").join("0".repeat(64));
+    write(&layer, b"damaged");
+    let (code, out, err) = run(&["cache", "verify"]);
+    assert!(code == 1 && out.contains("1 files damaged") && err.contains("removed"), "{out}{err}");
+    assert!(!layer.exists());
+    assert!(run(&["cache", "prune", "--keep", "1GiB"]).1.contains("0 files removed"));
+    assert!(!run(&["cache", "prune"]).1.contains("0 files removed"));
+    assert!(run(&["cache", "ls"]).1.contains("0 files kept"));
+    let (code, _, err) = run(&["build", "--image", "./root.tar.gz", "-o", "x.smolmachine"]);
+    assert_eq!(code, 0, "{err}");
 }

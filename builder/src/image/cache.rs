@@ -7,13 +7,13 @@
 //! tmp/                 what is being written
 //! ```
 //! A file appears under its name only whole, verified and synced, by rename; so several builds may
-//! share the folder, and what a name finds can be used. A build holds what it uses open, so removing
-//! files never harms it. Everything is staged here, never in `/tmp`, which may be memory.
+//! share the folder, and what a name finds can be used. A build holds what it uses open and locked, so removing
+//! files never harms it, and `upkeep` does not. Everything is staged here, never in `/tmp`, which may be memory.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rustix::fs::{FlockOperation, flock};
 use tempfile::NamedTempFile;
@@ -31,6 +31,19 @@ pub(super) enum Shelf {
     Blobs,
     Layers,
     Archives,
+}
+
+impl Shelf {
+    pub(super) const ALL: [Self; 3] = [Self::Blobs, Self::Layers, Self::Archives];
+
+    /// The folder's name.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Blobs => "blobs",
+            Self::Layers => "layers",
+            Self::Archives => "archives",
+        }
+    }
 }
 
 /// The cache folder.
@@ -59,18 +72,13 @@ impl Cache {
     }
 
     pub(super) fn path(&self, kind: Shelf, digest: &Digest) -> PathBuf {
-        let shelf_name = match kind {
-            Shelf::Blobs => "blobs",
-            Shelf::Layers => "layers",
-            Shelf::Archives => "archives",
-        };
-        self.root.join(shelf_name).join(digest.algorithm()).join(digest.hex())
+        self.root.join(kind.name()).join(digest.algorithm()).join(digest.hex())
     }
 
-    /// What is kept under a digest.
+    /// What is kept under a digest. It counts as used now, and stays for as long as it is open.
     pub(super) fn find(&self, kind: Shelf, digest: &Digest) -> Result<Option<Region>, ImageError> {
         let path = self.path(kind, digest);
-        match File::open(&path).and_then(Region::whole) {
+        match File::open(&path).map(in_use).and_then(Region::whole) {
             Ok(region) => Ok(Some(region)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(ImageError::io(&path, "cannot open a file of the cache", error)),
@@ -123,6 +131,13 @@ impl Cache {
             }
         }
     }
+}
+
+/// Marks a file as used now. Where that fails, as on somebody else's cache, it is as good.
+fn in_use(file: File) -> File {
+    let _ = flock(&file, FlockOperation::NonBlockingLockShared);
+    let _ = file.set_modified(SystemTime::now());
+    file
 }
 
 fn is_stale(path: &Path, old: Duration) -> bool {

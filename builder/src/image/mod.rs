@@ -27,6 +27,7 @@ mod registry;
 mod source;
 mod spool;
 mod tar;
+mod upkeep;
 
 use std::path::Path;
 
@@ -44,6 +45,7 @@ pub use oci_client::Reference;
 pub use platform::Platform;
 pub use registry::{Credentials, Login, RegistryAccess, Retry};
 pub use source::{ImageSource, Location, detect};
+pub use upkeep::{CachedFile, cached_files, prune_cache};
 
 /// An image, read and merged.
 #[derive(Debug)]
