@@ -25,6 +25,7 @@ fn diff_tells_settings_sections_and_files_apart() {
     let (code, json, _) = run_in(folder.path(), &["diff", "--json", "a.smolmachine", "b.smolmachine"]);
     assert_eq!(code, 1);
     let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(value["manifest"].as_array().unwrap().len(), 1, "{json}");
     assert_eq!((&value["manifest"][0]["key"], &value["manifest"][0]["b"]), (&"cpus".into(), &3.into()));
     assert_eq!(
         (value["sections"].as_array().unwrap().len(), &value["sections"][0]["kind"]),
