@@ -48,11 +48,11 @@ impl fmt::Display for Checked {
 ///
 /// # Errors
 /// It cannot be read, or something is wrong with it.
-pub fn check(args: &CheckArgs, json: bool, out: &Output) -> Result<(), CliError> {
+pub fn check(args: &CheckArgs, out: &Output) -> Result<(), CliError> {
     let (file, _) = smolfile_at(&args.context)?;
     match Smolfile::load(&file) {
         Ok(_) => out.data(&Checked { file, ok: true, problems: Vec::new() }),
-        Err(SmolfileError::Invalid(problems)) if json => {
+        Err(SmolfileError::Invalid(problems)) if out.is_json() => {
             let count = problems.list().len();
             out.data(&Checked { file: file.clone(), ok: false, problems: findings(&problems) })?;
             Err(CliError::bad_input(format!("{}: {count} problems", file.display())))

@@ -66,7 +66,7 @@ pub fn run() -> ExitCode {
     let out = &mut Output::new(cli.common.json, verbosity, cli.common.progress);
     let done = match cli.verb {
         Verb::Build(args) => build::build(&args, out).map(|()| 0),
-        Verb::Check(args) => check::check(&args, cli.common.json, out).map(|()| 0),
+        Verb::Check(args) => check::check(&args, out).map(|()| 0),
         Verb::Boot(args) => boot::boot(&args, out).map_err(|e| e.code(BOOT_FAILED)),
         Verb::Inspect(args) => inspect::inspect(&args, out).map(|()| 0),
         Verb::Verify(args) => verify::verify(&args, out).map(|()| 0),

@@ -47,6 +47,12 @@ impl Output {
         Self { json, verbosity, progress }
     }
 
+    /// Whether data is for programs.
+    #[must_use]
+    pub fn is_json(&self) -> bool {
+        self.json
+    }
+
     /// The verb's data: its `Display` as text, or the same as one line of JSON.
     ///
     /// # Errors

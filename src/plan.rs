@@ -3,7 +3,7 @@
 use crate::error::CliError;
 use crate::inspect::size;
 use serde::Serialize;
-use smolpack_builder::build::{BuildError, Request};
+use smolpack_builder::build::{KernelFrom, Request};
 use smolpack_builder::image::Location;
 use std::fmt;
 use std::path::PathBuf;
@@ -39,17 +39,10 @@ struct Copy {
 pub(crate) fn plan(request: &Request<'_>) -> Result<Plan, CliError> {
     let spec = request.spec;
     request.check()?;
-    let choice = &spec.smolfile.kernel;
-    let found = |kernel: smolpack_builder::kernel::Kernel| kernel.version().to_owned();
-    let (kernel, kernel_from) = match (&choice.path, &choice.reference) {
-        (Some(_), _) => (None, "the file that the Smolfile names"),
-        (None, Some(reference)) => {
-            (Some(found(request.kernels.find(reference).map_err(BuildError::from)?)), "kept")
-        }
-        (None, None) => match request.kernels.default_kernel().map_err(BuildError::from)? {
-            Some(kernel) => (Some(found(kernel)), "kept"),
-            None => (None, "fetched from Debian"),
-        },
+    let (kernel, kernel_from) = match request.kernel()? {
+        KernelFrom::File(_) => (None, "the file that the Smolfile names"),
+        KernelFrom::Kept(kernel) => (Some(kernel.version().to_owned()), "kept"),
+        KernelFrom::Debian => (None, "fetched from Debian"),
     };
     let copy =
         |copy: &smolpack_builder::smolfile::Copy| Copy { from: copy.from.clone(), to: copy.to.clone() };

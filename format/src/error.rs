@@ -22,6 +22,16 @@ pub struct FormatError {
     pub source: Option<io::Error>,
 }
 
+/// The operating system's error where there is one, so that its kind is not lost on the way.
+impl From<FormatError> for io::Error {
+    fn from(error: FormatError) -> Self {
+        match error.source {
+            Some(source) => source,
+            None => Self::other(error),
+        }
+    }
+}
+
 impl FormatError {
     pub(crate) fn new(
         code: Code,

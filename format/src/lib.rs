@@ -35,7 +35,7 @@ pub use kind::SectionKind;
 pub use manifest::Manifest;
 pub use section::{Chunk, ChunkData, Section};
 pub use verify::{Report, verify, verify_artifact};
-pub use writer::{Chunking, Compression, SectionOptions, SectionWriter, Writer};
+pub use writer::{Chunking, Compression, NewFile, SectionOptions, SectionWriter, Writer};
 
 /// Bytes in a block: the unit of chunk boundaries and of mapping.
 pub const BLOCK: u64 = 4096;

@@ -20,17 +20,9 @@ struct Machine {
 fn boot(start: Start) -> Machine {
     let file = File::open(hello()).unwrap();
     let artifact = Artifact::from_file(file.try_clone().unwrap()).unwrap();
-    let manifest = artifact.manifest();
-    let launch = Launch {
-        start,
-        cpus: manifest.cpus,
-        memory_mib: manifest.memory_mib,
-        disk_bytes: manifest.disk_bytes,
-        cmdline: String::new(),
-    };
     let console = tempfile::tempfile().unwrap();
     let runner = RunnerProgram::Embedded(embedded::RUNNER).spawn().unwrap();
-    runner.launch(launch, &file, &console).unwrap();
+    runner.launch(Launch::new(start, artifact.manifest()), &file, &console).unwrap();
     Machine { runner, console }
 }
 

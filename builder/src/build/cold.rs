@@ -101,19 +101,11 @@ struct SectionSink<'w, 'p> {
 impl BlockSink for SectionSink<'_, '_> {
     fn data(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.progress.advance(bytes.len() as u64);
-        self.section.data(bytes).map_err(io_error)
+        Ok(self.section.data(bytes)?)
     }
 
     fn zeros(&mut self, len: u64) -> io::Result<()> {
         self.progress.advance(len);
-        self.section.zeros(len).map_err(io_error)
-    }
-}
-
-/// The operating system's error where there is one, so that its kind is not lost on the way.
-fn io_error(error: smolpack_format::FormatError) -> io::Error {
-    match error.source {
-        Some(source) => source,
-        None => io::Error::other(error),
+        Ok(self.section.zeros(len)?)
     }
 }

@@ -13,7 +13,7 @@ pub use snapshot::SnapshotOptions;
 
 use smolpack_format::{Artifact, Digest, SectionKind, Writer};
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::compare::compare;
 use crate::image::{self, CopyOptions, Image, ImageSource, LoadOptions};
@@ -60,10 +60,37 @@ impl<'a> Request<'a> {
         existing_folder(self.output)
     }
 
+    /// Where the guest's kernel comes from.
+    ///
+    /// # Errors
+    /// The one that the Smolfile refers to is not kept.
+    pub fn kernel(&self) -> Result<KernelFrom, BuildError> {
+        let choice = &self.spec.smolfile.kernel;
+        if let Some(path) = &choice.path {
+            return Ok(KernelFrom::File(self.context.join(path)));
+        }
+        let kept = match &choice.reference {
+            Some(reference) => Some(self.kernels.find(reference)?),
+            None => self.kernels.default_kernel()?,
+        };
+        Ok(kept.map_or(KernelFrom::Debian, |kernel| KernelFrom::Kept(Box::new(kernel))))
+    }
+
     /// The time of what the build itself makes.
     fn time(&self, image: &Image) -> Timestamp {
         self.created.or(image.config.created).unwrap_or_default()
     }
+}
+
+/// Where a build takes the guest's kernel.
+#[derive(Debug)]
+pub enum KernelFrom {
+    /// A file, imported first.
+    File(PathBuf),
+    /// The store.
+    Kept(Box<Kernel>),
+    /// Debian's cloud kernel, fetched first.
+    Debian,
 }
 
 /// What was built.
@@ -119,18 +146,14 @@ fn unnamed(folder: &Path) -> Result<File, BuildError> {
 }
 
 fn kernel(request: &Request, progress: &mut dyn Progress) -> Result<Kernel, BuildError> {
-    let choice = &request.spec.smolfile.kernel;
-    if let Some(path) = &choice.path {
-        return Ok(request.kernels.import(&request.context.join(path))?);
+    match request.kernel()? {
+        KernelFrom::File(path) => Ok(request.kernels.import(&path)?),
+        KernelFrom::Kept(kernel) => Ok(*kernel),
+        KernelFrom::Debian => {
+            progress.note("no guest kernel yet: fetching Debian's cloud kernel through apt");
+            Ok(request.kernels.fetch(progress)?)
+        }
     }
-    if let Some(reference) = &choice.reference {
-        return Ok(request.kernels.find(reference)?);
-    }
-    if let Some(kernel) = request.kernels.default_kernel()? {
-        return Ok(kernel);
-    }
-    progress.note("no guest kernel yet: fetching Debian's cloud kernel through apt");
-    Ok(request.kernels.fetch(progress)?)
 }
 
 /// The image, with what the Smolfile copies on top.

@@ -9,7 +9,7 @@ use std::fs::{self, File, Metadata as Stat};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{SeekFrom, major, minor, seek};
 use rustix::io::Errno;
@@ -124,7 +124,8 @@ impl Walk {
     }
 }
 
-fn names(folder: &PathBuf) -> Result<Vec<Vec<u8>>, ImageError> {
+/// The names in a folder, in byte order.
+pub(super) fn names(folder: &Path) -> Result<Vec<Vec<u8>>, ImageError> {
     let read = || -> io::Result<Vec<Vec<u8>>> {
         fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name().into_vec())).collect()
     };

@@ -15,6 +15,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 pub use options::{Chunking, Compression, SectionOptions};
+pub use output::NewFile;
 pub use section::SectionWriter;
 
 use crate::artifact::allows_parent;
@@ -24,12 +25,11 @@ use crate::spec::footer::{FOOTER_LEN, Footer};
 use crate::spec::header::{Extent, HEADER_LEN, Header, INCOMPAT_ZSTD, MINOR};
 use crate::spec::index::Entry;
 use crate::{BLOCK, Code, Digest, FormatError, Manifest, Part, SectionKind};
-use output::Output;
 
 /// Writes one container.
 #[derive(Debug)]
 pub struct Writer {
-    output: Output,
+    output: NewFile,
     /// The end of what was written; holes before it read as zero.
     at: u64,
     sections: Vec<Done>,
@@ -55,7 +55,7 @@ impl Writer {
     /// # Errors
     /// `Io` if the folder does not exist or cannot be written to.
     pub fn create(path: &Path) -> Result<Self, FormatError> {
-        Output::create(path).map(Self::new)
+        NewFile::create(path).map(Self::new)
     }
 
     /// Begins a container in an empty file that is open for reading and writing.
@@ -68,10 +68,10 @@ impl Writer {
         if meta.len() != 0 {
             return Err(FormatError::usage(Part::File, "a container is written into an empty file"));
         }
-        Ok(Self::new(Output::given(file)))
+        Ok(Self::new(NewFile::given(file)))
     }
 
-    fn new(output: Output) -> Self {
+    fn new(output: NewFile) -> Self {
         Self { output, at: HEADER_LEN, sections: Vec::new(), open: None, zstd: false }
     }
 

@@ -1,4 +1,4 @@
-//! Where a container is written: a file of the caller's, or a new one that appears under its name
+//! Where a container is written, or any file that must appear whole: a file of the caller's, or a new one that appears under its name
 //! complete or not at all.
 //!
 //! A new file has no name while it is written (`O_TMPFILE`), so a writer that is killed leaves nothing
@@ -16,10 +16,11 @@ use rustix::io::Errno;
 
 use crate::{FormatError, Part};
 
-/// A file being written.
+/// A file being written. Unless it is published it leaves no trace.
 #[derive(Debug)]
-pub(super) struct Output {
-    pub(super) file: File,
+pub struct NewFile {
+    /// Open for reading and writing.
+    pub file: File,
     target: Option<Target>,
 }
 
@@ -32,14 +33,17 @@ struct Target {
     temporary: Option<OsString>,
 }
 
-impl Output {
+impl NewFile {
     /// A file of the caller's.
     pub(super) fn given(file: File) -> Self {
         Self { file, target: None }
     }
 
     /// A new file that is to appear at `path`.
-    pub(super) fn create(path: &Path) -> Result<Self, FormatError> {
+    ///
+    /// # Errors
+    /// `Usage` if the path names no file; `Io` if its folder does not exist or cannot be written to.
+    pub fn create(path: &Path) -> Result<Self, FormatError> {
         let fail = |what: &str, errno: Errno| {
             FormatError::io(Part::File, None, &format!("cannot {what} {}", path.display()), errno.into())
         };
@@ -56,8 +60,11 @@ impl Output {
         Ok(Self { file, target: Some(Target { folder, name: name.to_owned(), temporary }) })
     }
 
-    /// Makes what was written durable, and visible under its name.
-    pub(super) fn publish(mut self) -> Result<(), FormatError> {
+    /// Makes what was written durable, and visible under its name, in place of what has it.
+    ///
+    /// # Errors
+    /// `Io`: there is no room, or the name cannot be given.
+    pub fn publish(mut self) -> Result<(), FormatError> {
         let fail = |what: &str, source| FormatError::io(Part::File, None, what, source);
         self.file.sync_all().map_err(|e| fail("cannot write the file to disk", e))?;
         if let Some(target) = &mut self.target {

@@ -59,11 +59,8 @@ pub(crate) trait VirtioDevice: Send {
     /// The configuration space.
     fn config(&self) -> &[u8];
 
-    /// The driver is ready, having taken these features.
-    fn activate(&mut self, features: u64);
-
     /// The driver has reset the device; the queues are gone.
-    fn reset(&mut self);
+    fn reset(&mut self) {}
 
     /// Works through queue `queue`, of which the driver has said that there is something in it. Called
     /// only while the driver is ready and has kept to the rules; it is told of the answers afterwards.
@@ -374,7 +371,6 @@ impl<D: VirtioDevice> Inner<D> {
         for queue in &mut self.queues {
             queue.activate(mem, features & 1 << VIRTIO_RING_F_EVENT_IDX != 0)?;
         }
-        self.device.activate(features);
         Ok(())
     }
 

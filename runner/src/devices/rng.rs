@@ -36,10 +36,6 @@ impl VirtioDevice for Rng {
         &[]
     }
 
-    fn activate(&mut self, _features: u64) {}
-
-    fn reset(&mut self) {}
-
     /// Answers what is in the queue, at most as many requests as it holds.
     fn process(&mut self, _queue: usize, io: &mut Io<'_>) -> Result<(), Broken> {
         let queue = &mut io.queues[0];

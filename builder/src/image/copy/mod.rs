@@ -7,6 +7,7 @@
 mod ignore;
 
 use smolpack_guest::user::{Accounts, resolve};
+use std::ffi::OsStr;
 use std::fs::{self, Metadata as Stat};
 use std::io::ErrorKind as IoErrorKind;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -14,6 +15,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use super::error::ImageError;
+use super::folder::names;
 use super::limits::Limits;
 use super::merge::{MergeError, Merger};
 use super::tar::{Entry, EntryKind, Stored};
@@ -116,18 +118,15 @@ impl Copier {
 
     /// Copies what is in a folder. It is as deep as the limit on folders lets an image be.
     fn folder(&mut self, path: &Path, relative: &Path, to: &[u8]) -> Result<(), ImageError> {
-        let list = fs::read_dir(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-        let list = list.map_err(|e| ImageError::io(path, "cannot list the folder", e))?;
-        let mut names: Vec<_> = list.into_iter().map(|entry| entry.file_name()).collect();
-        names.sort_unstable();
-        for name in names {
-            let (path, relative) = (path.join(&name), relative.join(&name));
+        for name in names(path)? {
+            let file_name = OsStr::from_bytes(&name);
+            let (path, relative) = (path.join(file_name), relative.join(file_name));
             let stat = stat(&path)?;
             let left_out = self.is_left_out(&path, &relative);
             if left_out && !(stat.is_dir() && self.ignore.takes_back()) {
                 continue;
             }
-            let target = join(to, name.as_bytes());
+            let target = join(to, &name);
             if !left_out {
                 self.entry(&path, &stat, target.clone())?;
             }

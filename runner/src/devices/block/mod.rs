@@ -118,10 +118,6 @@ impl VirtioDevice for Block {
         &self.config
     }
 
-    fn activate(&mut self, _features: u64) {}
-
-    fn reset(&mut self) {}
-
     fn process(&mut self, _queue: usize, io: &mut Io<'_>) -> Result<(), Broken> {
         self.serve(io)
     }

@@ -365,8 +365,6 @@ impl VirtioDevice for Vsock {
         &self.config
     }
 
-    fn activate(&mut self, _features: u64) {}
-
     /// Streams that are still to be opened are kept: a driver resets the device before it starts, and
     /// by then the host may have asked for some.
     fn reset(&mut self) {
