@@ -3,10 +3,10 @@
 use crate::error::CliError;
 use crate::inspect::SectionLine;
 use crate::output::Output;
-use crate::{embedded, inspect, paths, plan::plan, publish};
+use crate::{embedded, inspect, paths, plan::plan, publish, secrets};
 use clap::Args;
 use serde::Serialize;
-use smolpack_builder::build::{BuildError, Built, Request, SnapshotOptions, build as run};
+use smolpack_builder::build::{BuildError, Built, MachineOptions, Request, SetupOptions, build as run};
 use smolpack_builder::image::{self, Credentials, ImageSource, LoadOptions, Platform, RegistryAccess};
 use smolpack_builder::kernel::KernelStore;
 use smolpack_builder::machine::{MachineSpec, Overrides};
@@ -54,6 +54,9 @@ pub struct BuildArgs {
     /// Build twice, and fail where the two differ; a snapshot is not part of it
     #[arg(long)]
     verify_reproducible: bool,
+    /// Run all set-up commands, whatever is kept of earlier builds
+    #[arg(long)]
+    no_cache: bool,
     /// Say what would be done, and do nothing
     #[arg(long, conflicts_with_all = ["iidfile", "metadata_file"])]
     dry_run: bool,
@@ -116,10 +119,15 @@ pub fn build(args: &BuildArgs, out: &mut Output) -> Result<(), CliError> {
     let overrides = Overrides { cpus: args.cpus, memory: args.memory, disk: args.disk };
     let output = args.output.clone().map_or_else(|| default_output(&context), Ok)?;
     let runner = RunnerProgram::Embedded(embedded::RUNNER);
-    let snapshot = wants_snapshot(args, smolfile.snapshot.enabled, KvmStatus::probe(), out)?.then(|| {
-        let timeout = smolfile.snapshot.timeout.map_or(DEFAULT_TIMEOUT, |timeout| timeout.0);
-        SnapshotOptions { runner: &runner, timeout }
-    });
+    let kvm = KvmStatus::probe();
+    let snapshot = wants_snapshot(args, smolfile.snapshot.enabled, kvm, out)?;
+    let timeout = smolfile.snapshot.timeout.map_or(DEFAULT_TIMEOUT, |timeout| timeout.0);
+    let machines = if kvm.runs_linux() {
+        Ok(MachineOptions { runner: &runner, timeout })
+    } else {
+        Err(kvm.describe().to_owned())
+    };
+    let setup = SetupOptions { secrets: secrets::for_setup(&smolfile)?, fresh: args.no_cache };
     let kernels = KernelStore::open(&paths::data()?)?;
     let registry = registry(args)?;
     let cache = paths::cache()?;
@@ -139,6 +147,8 @@ pub fn build(args: &BuildArgs, out: &mut Output) -> Result<(), CliError> {
         created: source_date_epoch()?,
         output: &output,
         verify: args.verify_reproducible,
+        setup: &setup,
+        machines,
         snapshot,
     };
     if args.dry_run {
@@ -151,7 +161,7 @@ pub fn build(args: &BuildArgs, out: &mut Output) -> Result<(), CliError> {
     let report = Report {
         digest: digest.to_string(),
         bytes,
-        snapshot: snapshot.is_some(),
+        snapshot,
         image: artifact.manifest().image.clone(),
         kernel: artifact.manifest().kernel.clone(),
         sections: inspect::sections(&artifact),

@@ -2,7 +2,7 @@
 
 use crate::error::{BOOT_FAILED, CliError};
 use crate::output::{Output, ProgressMode, Verbosity};
-use crate::{boot, build, cache, check, completion, diff, doctor, export, inspect, kernel, verify};
+use crate::{boot, build, cache, check, completion, diff, doctor, explain, export, inspect, kernel, verify};
 use clap::{Args, Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -38,6 +38,7 @@ struct Common {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Build(build::BuildArgs),
+    Explain(explain::ExplainArgs),
     Check(check::CheckArgs),
     Boot(boot::BootArgs),
     Inspect(inspect::InspectArgs),
@@ -66,6 +67,7 @@ pub fn run() -> ExitCode {
     let out = &mut Output::new(cli.common.json, verbosity, cli.common.progress);
     let done = match cli.verb {
         Verb::Build(args) => build::build(&args, out).map(|()| 0),
+        Verb::Explain(args) => explain::explain(&args, out).map(|()| 0),
         Verb::Check(args) => check::check(&args, out).map(|()| 0),
         Verb::Boot(args) => boot::boot(&args, out).map_err(|e| e.code(BOOT_FAILED)),
         Verb::Inspect(args) => inspect::inspect(&args, out).map(|()| 0),

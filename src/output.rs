@@ -77,6 +77,11 @@ impl Output {
         self.say(Verbosity::Normal, &format!("smolpack: {line}"));
     }
 
+    /// A line that a command of the machine wrote; not said with `--quiet`.
+    pub fn quote(&self, line: &str) {
+        self.say(Verbosity::Normal, &format!("  | {line}"));
+    }
+
     /// A line for the curious, said with `--verbose`.
     pub fn detail(&self, line: impl Display) {
         self.say(Verbosity::Verbose, &format!("smolpack: {line}"));

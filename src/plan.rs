@@ -19,6 +19,8 @@ pub(crate) struct Plan {
     /// Where the kernel comes from.
     kernel_from: &'static str,
     copies: Vec<Copy>,
+    /// Set-up commands, whether they have to run or not.
+    init: Vec<String>,
     cpus: u32,
     memory_mib: u64,
     disk_bytes: u64,
@@ -58,10 +60,11 @@ pub(crate) fn plan(request: &Request<'_>) -> Result<Plan, CliError> {
         kernel,
         kernel_from,
         copies: spec.smolfile.copy.iter().map(copy).collect(),
+        init: spec.smolfile.init.clone(),
         cpus: spec.cpus(),
         memory_mib: spec.memory_mib(),
         disk_bytes: spec.disk_bytes(),
-        snapshot: request.snapshot.is_some(),
+        snapshot: request.snapshot,
         output: request.output.to_owned(),
     })
 }
@@ -71,6 +74,9 @@ impl fmt::Display for Plan {
         writeln!(f, "image     {} ({})", self.image, self.source)?;
         for Copy { from, to } in &self.copies {
             writeln!(f, "copy      {from} to {to}")?;
+        }
+        for command in &self.init {
+            writeln!(f, "set-up    {command}")?;
         }
         match &self.kernel {
             Some(version) => writeln!(f, "kernel    {version} ({})", self.kernel_from)?,

@@ -19,6 +19,8 @@ enum Event<'e> {
     Progress { name: &'e str, bytes: u64, total_bytes: Option<u64> },
     /// Something a user wants to know.
     Note { text: &'e str },
+    /// A line that a set-up command wrote.
+    Output { text: &'e str },
     /// A phase has ended.
     Done { name: &'e str, seconds: f64 },
 }
@@ -71,6 +73,15 @@ impl<'a> Bars<'a> {
     }
 }
 
+impl Bars<'_> {
+    fn above_the_bar(&self, say: impl FnOnce(&Output)) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| say(self.out)),
+            None => say(self.out),
+        }
+    }
+}
+
 impl Drop for Bars<'_> {
     fn drop(&mut self) {
         self.end_phase();
@@ -104,10 +115,18 @@ impl Progress for Bars<'_> {
     }
 
     fn note(&mut self, line: &str) {
-        match &self.bar {
-            _ if self.mode == ProgressMode::Json => self.out.event(&Event::Note { text: line }),
-            Some(bar) => bar.suspend(|| self.out.note(line)),
-            None => self.out.note(line),
+        if self.mode == ProgressMode::Json {
+            self.out.event(&Event::Note { text: line });
+        } else {
+            self.above_the_bar(|out| out.note(line));
+        }
+    }
+
+    fn output(&mut self, line: &str) {
+        if self.mode == ProgressMode::Json {
+            self.out.event(&Event::Output { text: line });
+        } else {
+            self.above_the_bar(|out| out.quote(line));
         }
     }
 }

@@ -37,8 +37,10 @@ impl MachineSpec {
     pub fn unsupported(&self) -> Vec<&'static str> {
         let file = &self.smolfile;
         let snapshot = &file.snapshot;
+        let set_up = !file.init.is_empty();
         let wants = [
-            (!file.init.is_empty(), "init"),
+            (set_up && file.build.network == Some(true), "init with [build] network"),
+            (set_up && !file.build.cache.is_empty(), "init with [build] cache"),
             (!snapshot.warm.is_empty(), "[snapshot] warm"),
             (snapshot.ready.is_some(), "[snapshot] ready"),
             (snapshot.start == smolfile::SnapshotStart::Entrypoint, "[snapshot] start = \"entrypoint\""),

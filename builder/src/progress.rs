@@ -12,6 +12,9 @@ pub trait Progress {
 
     /// A line worth reading on its own.
     fn note(&mut self, line: &str);
+
+    /// A line that a set-up command wrote.
+    fn output(&mut self, line: &str);
 }
 
 /// Shows nothing.
@@ -22,4 +25,5 @@ impl Progress for Silent {
     fn phase(&mut self, _name: &str, _total: Option<u64>) {}
     fn advance(&mut self, _bytes: u64) {}
     fn note(&mut self, _line: &str) {}
+    fn output(&mut self, _line: &str) {}
 }

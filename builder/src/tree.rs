@@ -174,6 +174,23 @@ impl Tree {
         self.nodes.len()
     }
 
+    /// The highest layer that a node is of.
+    #[must_use]
+    pub fn top_layer(&self) -> u32 {
+        self.nodes.iter().map(|node| node.layer).max().unwrap_or(0)
+    }
+
+    /// The same files, all in a folder of this name.
+    #[must_use]
+    pub fn below(&self, name: &[u8]) -> Self {
+        let mut tree = self.clone();
+        let root = tree.add(self.node(Self::ROOT).clone());
+        let meta = Metadata { mode: 0o755, ..Metadata::default() };
+        let kind = Kind::Directory(BTreeMap::from([(name.into(), root)]));
+        *tree.node_mut(Self::ROOT) = Node { meta, kind, layer: 0 };
+        tree
+    }
+
     /// Never: a tree has its root.
     #[must_use]
     pub fn is_empty(&self) -> bool {

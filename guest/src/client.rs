@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::protocol::{Exec, Exit, Failure, Frame, Kind, Request, Signal, WindowSize};
+use crate::protocol::{Difference, Exec, Exit, Failure, Frame, Kind, Request, SetUp, Signal, WindowSize};
 
 /// Why there is no answer.
 #[derive(Debug)]
@@ -46,6 +46,27 @@ pub fn ask(mut stream: UnixStream, request: &Request) -> Result<(), ClientError>
         Kind::Done => Ok(()),
         Kind::Failed => Err(ClientError::Failed(answer.decode()?)),
         other => Err(unexpected(other).into()),
+    }
+}
+
+/// Receives what a set-up command changed: the bytes of a tar.
+///
+/// # Errors
+/// Where the stream breaks, the agent says why not, or `output` cannot be written.
+pub fn difference(
+    mut stream: UnixStream,
+    request: Difference,
+    output: &mut dyn Write,
+) -> Result<(), ClientError> {
+    Frame::json(Kind::Request, &Request::Difference(request)).write(&mut stream)?;
+    loop {
+        let frame = Frame::read(&mut stream)?.ok_or_else(closed)?;
+        match frame.kind {
+            Kind::Stdout => output.write_all(&frame.payload)?,
+            Kind::Done => return Ok(()),
+            Kind::Failed => return Err(ClientError::Failed(frame.decode()?)),
+            other => return Err(unexpected(other).into()),
+        }
     }
 }
 
@@ -130,8 +151,20 @@ impl Session {
     ///
     /// # Errors
     /// Where the stream breaks.
-    pub fn exec(mut stream: UnixStream, command: Exec) -> io::Result<Self> {
-        Frame::json(Kind::Request, &Request::Exec(command)).write(&mut stream)?;
+    pub fn exec(stream: UnixStream, command: Exec) -> io::Result<Self> {
+        Self::start(stream, &Request::Exec(command))
+    }
+
+    /// Asks for a set-up command.
+    ///
+    /// # Errors
+    /// Where the stream breaks.
+    pub fn set_up(stream: UnixStream, command: SetUp) -> io::Result<Self> {
+        Self::start(stream, &Request::SetUp(command))
+    }
+
+    fn start(mut stream: UnixStream, request: &Request) -> io::Result<Self> {
+        Frame::json(Kind::Request, request).write(&mut stream)?;
         let input = Input(Arc::new(Mutex::new(stream.try_clone()?)));
         Ok(Self { stream, input })
     }

@@ -6,8 +6,9 @@
 //! 1. `Hello`, always, written by the runner itself on every stream it opens to [`AGENT_PORT`], so
 //!    that no answer can precede the renewal of clock and random numbers after a restore.
 //! 2. `Request`, one a stream.
-//! 3. What the request calls for: an exec streams `Stdin`, `Stdout`, `Stderr`, `Resize`, `Signal`
-//!    and ends with one `Exit`; everything else is answered with one `Done` or `Failed`.
+//! 3. What the request calls for: an exec, and likewise a set-up command, streams `Stdin`, `Stdout`,
+//!    `Stderr`, `Resize`, `Signal` and ends with one `Exit`; a difference streams `Stdout` and ends with
+//!    one `Done`; everything else is answered with one `Done` or `Failed`.
 //!
 //! Either side may see the other vanish at any frame; the agent then kills what the stream started.
 
@@ -16,6 +17,10 @@ use std::io::{self, Read, Write};
 
 /// The vsock port on which the agent listens.
 pub const AGENT_PORT: u32 = 1024;
+
+/// A word of the kernel command line: the machine is for set-up commands. Its disk holds the files of the
+/// machine to be, in the folder `lower`, and it answers [`Request::SetUp`] and [`Request::Difference`].
+pub const SETUP_WORD: &str = "smolpack.setup";
 
 /// The longest payload of one frame, in bytes. A longer one ends the stream.
 pub const MAX_PAYLOAD: u32 = 1 << 20;
@@ -90,6 +95,31 @@ pub enum Request {
     Quiesce,
     /// Ends all processes, unmounts, and switches the machine off; answers `Done` first.
     PowerOff,
+    /// Runs a set-up command over the files of the machine to be and what earlier ones changed.
+    SetUp(SetUp),
+    /// Ends what a set-up command left running, and streams what it changed.
+    Difference(Difference),
+}
+
+/// A set-up command.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SetUp {
+    /// Its number, 0 the first of this machine. What it changes is kept by it.
+    pub step: u32,
+    /// The command, looked up and run with the files of the machine to be for its root.
+    pub command: Exec,
+    /// Files in `/run/secrets`, which is in memory: names and contents.
+    pub secrets: Vec<(String, Vec<u8>)>,
+}
+
+/// Asks for what a set-up command changed: the upper folder of an overlay as a PAX tar, its whiteouts and
+/// opaque marks as the kernel keeps them (Documentation/filesystems/overlayfs.rst), in order of names.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Difference {
+    /// The command's number.
+    pub step: u32,
+    /// Seconds and nanoseconds since 1970: later times of modification are written as this one.
+    pub latest: (i64, u32),
 }
 
 /// A command to run inside the machine.

@@ -9,4 +9,5 @@ mod agent;
 mod boot;
 mod build;
 mod restore;
+mod setup;
 mod support;

@@ -34,7 +34,8 @@ fn blob(writer: &mut Writer, kind: SectionKind, bytes: &[u8]) -> Result<(), Buil
     Ok(section.finish()?)
 }
 
-fn describe(request: &Request, kernel: &Kernel, image: &Image) -> Result<Manifest, BuildError> {
+/// The machine's manifest, before it has a snapshot.
+pub(super) fn describe(request: &Request, kernel: &Kernel, image: &Image) -> Result<Manifest, BuildError> {
     let digest = format!("sha256:{}", kernel.digest())
         .parse()
         .map_err(|_| BuildError::Internal("a kernel's digest is none"))?;

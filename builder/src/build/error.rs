@@ -4,7 +4,8 @@ use smolpack_format::FormatError;
 use std::io;
 use std::path::PathBuf;
 
-use super::snapshot::SnapshotFailure;
+use super::machine::MachineFailure;
+use super::setup::SetupError;
 use crate::compare::CompareError;
 use crate::ext4::Ext4Error;
 use crate::image::{self, ImageError};
@@ -36,10 +37,16 @@ pub enum BuildError {
     Snapshot {
         /// Why.
         #[source]
-        why: SnapshotFailure,
+        why: MachineFailure,
         /// The last lines of its console, under a heading.
         console: String,
     },
+    /// No machine can be booted to be captured.
+    #[error("no snapshot can be taken: {0}")]
+    NoMachine(String),
+    /// Set-up commands failed.
+    #[error(transparent)]
+    Setup(#[from] SetupError),
     /// The same inputs gave two artifacts; the lines say in what they differ.
     #[error("two builds of the same inputs differ:\n  {}", .0.join("\n  "))]
     NotReproducible(Vec<String>),
@@ -73,7 +80,7 @@ impl BuildError {
     pub fn is_bad_input(&self) -> bool {
         use image::ErrorKind as Kind;
         match self {
-            Self::Unsupported(_) | Self::Output(..) => true,
+            Self::Unsupported(_) | Self::Output(..) | Self::Setup(SetupError::Secret { .. }) => true,
             Self::Image(e) => !matches!(e.kind(), Kind::Io | Kind::Network | Kind::Unauthorized),
             Self::Kernel(e) => e.is_bad_input(),
             Self::Disk(e) => !matches!(e, Ext4Error::Write(_) | Ext4Error::Read { .. }),
@@ -89,7 +96,10 @@ impl BuildError {
                 Some("build the image with its files and set-up done, and remove the key".into())
             }
             Self::Image(e) => e.hint().map(str::to_owned),
-            Self::Snapshot { why: SnapshotFailure::Runner(e), .. } => e.hint().map(str::to_owned),
+            Self::Snapshot { why, .. } | Self::Setup(SetupError::Machine { why, .. }) => why.hint(),
+            Self::Setup(SetupError::Secret { secret, .. }) => {
+                Some(format!("have the command use /run/secrets/{secret} without copying it to the disk"))
+            }
             Self::NoRoom { .. } => Some("free some space, or name a file on another disk with -o".into()),
             Self::Disk(Ext4Error::TooSmall { needed, .. }) => {
                 Some(format!("disk = \"{}MiB\" or more in the Smolfile", needed.div_ceil(1 << 20)))

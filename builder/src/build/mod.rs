@@ -5,11 +5,14 @@
 
 mod cold;
 mod error;
+mod machine;
+mod setup;
 mod snapshot;
 mod space;
 
 pub use error::BuildError;
-pub use snapshot::SnapshotOptions;
+pub use machine::{MachineFailure, MachineOptions};
+pub use setup::{SetupError, SetupOptions, SetupReport, StepReport};
 
 use smolpack_format::{Artifact, Digest, SectionKind, Writer};
 use std::fs::File;
@@ -43,8 +46,12 @@ pub struct Request<'a> {
     pub output: &'a Path,
     /// Whether to build twice and compare: the same inputs give the same bytes, a snapshot's memory aside.
     pub verify: bool,
-    /// How to boot it for a snapshot; `None` packs a cold artifact.
-    pub snapshot: Option<SnapshotOptions<'a>>,
+    /// How set-up commands are run.
+    pub setup: &'a SetupOptions,
+    /// How to boot machines, or why none can be booted here.
+    pub machines: Result<MachineOptions<'a>, String>,
+    /// Whether to take a snapshot. Without it the artifact is a cold one.
+    pub snapshot: bool,
 }
 
 impl<'a> Request<'a> {
@@ -109,18 +116,21 @@ pub struct Built {
 pub fn build(request: &Request, progress: &mut dyn Progress) -> Result<Built, BuildError> {
     let folder = request.check()?;
     let kernel = kernel(request, progress)?;
-    let digest = if request.snapshot.is_none() && !request.verify {
-        let image = load(request, progress)?;
+    let digest = if !request.snapshot && !request.verify {
+        let image = load(request, &kernel, request.setup.fresh, progress)?;
         space::check(folder, &image.tree, 1)?;
         cold::write(Writer::create(request.output)?, request, &kernel, &image, progress)?
     } else {
-        let cold = cold_file(request, folder, &kernel, progress)?;
+        let cold = cold_file(request, folder, &kernel, request.setup.fresh, progress)?;
         if request.verify {
-            let again = cold_file(request, folder, &kernel, progress)?;
+            let again = cold_file(request, folder, &kernel, true, progress)?;
             same(&Artifact::from_file(cold.try_clone()?)?, &Artifact::from_file(again)?)?;
         }
-        let take = |options: &SnapshotOptions| options.take(&cold, unnamed(folder)?, progress);
-        let snapshot = request.snapshot.as_ref().map(take).transpose()?;
+        let snapshot = match &request.machines {
+            _ if !request.snapshot => None,
+            Ok(options) => Some(snapshot::take(options, &cold, unnamed(folder)?, progress)?),
+            Err(why) => return Err(BuildError::NoMachine(why.clone())),
+        };
         merge(&Artifact::from_file(cold)?, snapshot.as_ref(), request.output, progress)?
     };
     let bytes = std::fs::metadata(request.output)?.len();
@@ -156,8 +166,13 @@ fn kernel(request: &Request, progress: &mut dyn Progress) -> Result<Kernel, Buil
     }
 }
 
-/// The image, with what the Smolfile copies on top.
-fn load(request: &Request, progress: &mut dyn Progress) -> Result<Image, BuildError> {
+/// The image, with what the Smolfile copies and its set-up commands change on top. `fresh` runs them all.
+fn load(
+    request: &Request,
+    kernel: &Kernel,
+    fresh: bool,
+    progress: &mut dyn Progress,
+) -> Result<Image, BuildError> {
     progress.phase("image", None);
     let mut image = image::load(request.source, request.images, progress)?;
     let copying = CopyOptions {
@@ -166,7 +181,9 @@ fn load(request: &Request, progress: &mut dyn Progress) -> Result<Image, BuildEr
         output: request.output,
         limits: request.images.limits,
     };
+    let top = image.tree.top_layer();
     image::copy(&mut image, &request.spec.smolfile, &copying)?;
+    setup::run(request, kernel, &mut image, top, fresh, progress)?;
     Ok(image)
 }
 
@@ -175,10 +192,11 @@ fn cold_file(
     request: &Request,
     folder: &Path,
     kernel: &Kernel,
+    fresh: bool,
     progress: &mut dyn Progress,
 ) -> Result<File, BuildError> {
     let file = unnamed(folder)?;
-    let image = load(request, progress)?;
+    let image = load(request, kernel, fresh, progress)?;
     // It is copied from there into the artifact itself.
     space::check(folder, &image.tree, 2)?;
     cold::write(Writer::to_file(file.try_clone()?)?, request, kernel, &image, progress)?;

@@ -361,6 +361,7 @@ mod tests {
             self.0 += bytes;
         }
         fn note(&mut self, _: &str) {}
+        fn output(&mut self, _: &str) {}
     }
 
     #[test]

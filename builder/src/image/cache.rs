@@ -2,8 +2,10 @@
 //!
 //! ```text
 //! blobs/sha256/HEX     a registry's blob (manifest, configuration, compressed layer)
-//! layers/sha256/HEX    a layer's tar, named by its diff_id
+//! layers/sha256/HEX    a layer's tar, named by its diff_id, or that of what a set-up command changed
 //! archives/sha256/HEX  a compressed archive, decompressed, named by the digest of its compressed bytes
+//! steps/sha256/HEX     the digest of what a set-up command changed, named by the digest of what it depends on
+//! logs/sha256/HEX      the output of a set-up command, named likewise
 //! tmp/                 what is being written
 //! ```
 //! A file appears under its name only whole, verified and synced, by rename; so several builds may
@@ -31,10 +33,12 @@ pub(super) enum Shelf {
     Blobs,
     Layers,
     Archives,
+    Steps,
+    Logs,
 }
 
 impl Shelf {
-    pub(super) const ALL: [Self; 3] = [Self::Blobs, Self::Layers, Self::Archives];
+    pub(super) const ALL: [Self; 5] = [Self::Blobs, Self::Layers, Self::Archives, Self::Steps, Self::Logs];
 
     /// The folder's name.
     pub(super) fn name(self) -> &'static str {
@@ -42,6 +46,8 @@ impl Shelf {
             Self::Blobs => "blobs",
             Self::Layers => "layers",
             Self::Archives => "archives",
+            Self::Steps => "steps",
+            Self::Logs => "logs",
         }
     }
 }
@@ -147,6 +153,7 @@ fn is_stale(path: &Path, old: Duration) -> bool {
 }
 
 /// A file being written in the cache.
+#[derive(Debug)]
 pub(super) struct Draft {
     file: NamedTempFile,
 }

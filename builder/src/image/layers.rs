@@ -146,7 +146,8 @@ pub(super) fn tar_error(place: &str, error: TarError) -> ImageError {
     }
 }
 
-fn merge_error(place: &str, error: MergeError) -> ImageError {
+/// As [`tar_error`], for an entry that cannot be merged.
+pub(super) fn merge_error(place: &str, error: MergeError) -> ImageError {
     let (kind, entry, what) = match error {
         MergeError::Corrupt(entry, what) => (ErrorKind::Corrupt, entry, what),
         MergeError::Limit(entry, what) => (ErrorKind::Limit, entry, what),

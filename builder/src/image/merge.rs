@@ -23,6 +23,9 @@ const WHITEOUT: &[u8] = b".wh.";
 /// Marks of the aufs driver, of no meaning in an image, but for [`OPAQUE`].
 const AUFS: &[u8] = b".wh..wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
+/// Attributes that overlayfs keeps, of which one says that a folder is opaque.
+const OVERLAY: &[u8] = b"trusted.overlay.";
+const OPAQUE_FOLDER: &[u8] = b"trusted.overlay.opaque";
 /// Files that lazy-pulling formats add to a layer's root.
 const NOT_CONTENT: [&[u8]; 3] = [b"stargz.index.json", b".prefetch.landmark", b".no.prefetch.landmark"];
 
@@ -33,6 +36,9 @@ pub(super) enum Dialect {
     Layer,
     /// A root file system: every name is itself.
     Root,
+    /// The upper folder of an overlay: devices 0:0 hide, folders may be opaque. (Documentation/filesystems/
+    /// overlayfs.rst, "whiteouts and opaque directories".)
+    Upper,
 }
 
 /// Why an entry cannot be merged; the caller knows its layer.
@@ -74,10 +80,9 @@ impl Merger {
         }
     }
 
-    /// Goes on where a tree is whole: one more layer, in which every name is itself.
-    pub(super) fn on(tree: Tree, limits: Limits) -> Self {
-        let top = (0..tree.len()).map(|id| tree.node(NodeId(id as u32)).layer).max().unwrap_or(0);
-        Self { tree, layer: top + 1, ..Self::new(limits, Dialect::Root) }
+    /// Goes on where a tree is whole: one more layer.
+    pub(super) fn on(tree: Tree, limits: Limits, dialect: Dialect) -> Self {
+        Self { layer: tree.top_layer() + 1, tree, ..Self::new(limits, dialect) }
     }
 
     /// The data of entries from now on lies in `source`.
@@ -121,8 +126,18 @@ impl Merger {
         self.place(&path, meta, kind, base).map_err(|why| why.of(&path))
     }
 
-    fn place(&mut self, path: &[u8], meta: Metadata, kind: EntryKind, base: u64) -> Result<(), Why> {
+    fn place(&mut self, path: &[u8], mut meta: Metadata, kind: EntryKind, base: u64) -> Result<(), Why> {
         let parts = clean(path);
+        if self.dialect == Dialect::Upper {
+            if kind == (EntryKind::CharDevice { major: 0, minor: 0 }) {
+                return self.remove(&parts);
+            }
+            // Its names in other layers must not show: the folder begins anew.
+            if meta.xattrs.get(OPAQUE_FOLDER).is_some_and(|value| value == b"y") {
+                self.remove(&parts)?;
+            }
+            meta.xattrs.retain(|name, _| !name.starts_with(OVERLAY));
+        }
         let Some((name, parents)) = parts.split_last() else {
             return self.root(meta, &kind);
         };
@@ -230,6 +245,16 @@ impl Merger {
             EntryKind::Fifo => Kind::Fifo,
             EntryKind::Directory | EntryKind::HardLink(_) => Kind::Directory(BTreeMap::new()),
         })
+    }
+
+    /// Takes a name out, and all that is below it.
+    fn remove(&mut self, parts: &[&[u8]]) -> Result<(), Why> {
+        let Some((name, parents)) = parts.split_last() else { return Ok(()) };
+        let Some(way) = self.find(parents, Missing::Stop)? else { return Ok(()) };
+        if let Some(entries) = self.tree.entries_mut(last(&way)) {
+            entries.remove(*name);
+        }
+        Ok(())
     }
 
     /// Hides what lower layers put under a name, or in a whole folder.

@@ -26,6 +26,7 @@ mod region;
 mod registry;
 mod source;
 mod spool;
+mod steps;
 mod tar;
 mod upkeep;
 
@@ -39,12 +40,14 @@ use progress::Reporter;
 pub use config::ImageConfig;
 pub use copy::{CopyOptions, copy};
 pub use digest::Digest;
+pub(crate) use digest::hex;
 pub use error::{ErrorKind, ImageError};
 pub use limits::Limits;
 pub use oci_client::Reference;
 pub use platform::Platform;
 pub use registry::{Credentials, Login, RegistryAccess, Retry};
 pub use source::{ImageSource, Location, detect};
+pub use steps::{Changes, StepCache, StepDraft, lay_on};
 pub use upkeep::{CachedFile, cached_files, prune_cache};
 
 /// An image, read and merged.

@@ -10,11 +10,12 @@ use rustix::fs::{FlockOperation, flock};
 use super::cache::Shelf;
 use super::digest::{Digest, Hasher};
 use super::error::ImageError;
+use super::steps::read_record;
 
 /// A file of the cache.
 #[derive(Clone, Debug)]
 pub struct CachedFile {
-    /// `blobs`, `layers` or `archives`.
+    /// `blobs`, `layers`, `archives`, `steps` or `logs`.
     pub shelf: &'static str,
     /// What it is kept under.
     pub digest: Digest,
@@ -59,16 +60,19 @@ fn names(folder: &Path) -> Result<Vec<String>, ImageError> {
 
 impl CachedFile {
     /// Whether its contents are what its name says; `read` is told of bytes as they are read. A decompressed
-    /// archive is named by the digest of its compressed bytes, so there is nothing to hold it against.
+    /// archive is named by the digest of its compressed bytes, so there is nothing to hold it against; nor is
+    /// there for a log. The record of a set-up command has to be one.
     ///
     /// # Errors
     /// It cannot be read.
     pub fn is_whole(&self, read: &mut dyn FnMut(u64)) -> Result<bool, ImageError> {
-        if self.kind == Shelf::Archives {
-            return Ok(true);
-        }
         let failed = |e| ImageError::io(&self.path, "cannot read", e);
         let mut file = File::open(&self.path).map_err(failed)?;
+        match self.kind {
+            Shelf::Archives | Shelf::Logs => return Ok(true),
+            Shelf::Steps => return Ok(read_record(&file).map_err(failed)?.is_some()),
+            Shelf::Blobs | Shelf::Layers => {}
+        }
         let mut hasher = Hasher::like(&self.digest);
         let mut buffer = vec![0; 1 << 20];
         loop {

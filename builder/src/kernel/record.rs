@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::modules::Module;
+use crate::image::hex;
 
 /// A kernel's description, as `kernel.json` keeps it and `kernel list --json` prints it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,16 +82,6 @@ fn digest(vmlinux: &KernelFile, modules: &[KernelFile]) -> String {
         hash.update(format!("{} {}\n", file.name, file.sha256));
     }
     hex(&hash.finalize())
-}
-
-/// Lower-case hexadecimal.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 mod rfc3339 {

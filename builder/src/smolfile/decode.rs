@@ -53,8 +53,23 @@ pub(super) fn smolfile(mut top: TableReader<'_, '_, '_>) -> Smolfile {
         kernel: top.or_default("kernel"),
     };
     compat::check(&mut top);
+    check_setup_secrets(&mut top, &file);
     top.finish();
     file
+}
+
+/// Set-up commands find secrets as files of their names.
+fn check_setup_secrets(top: &mut TableReader<'_, '_, '_>, file: &Smolfile) {
+    let Some(field) = top.field("build") else { return };
+    for name in &file.build.secrets {
+        if !file.secrets.contains_key(name) {
+            let what = format!("its `secrets` has {name}, which `[secrets]` does not define");
+            field.refused(ValueError::new(what), top.out);
+        } else if name.contains('/') || matches!(name.as_str(), "." | "..") {
+            let what = format!("its `secrets` has {name}, which cannot be the name of a file");
+            field.refused(ValueError::new(what), top.out);
+        }
+    }
 }
 
 /// A command's words. An empty list is the same as none, as the peer has it; the first word names a program.
@@ -305,6 +320,7 @@ impl Decode for Build {
         let build = Self {
             ignore: table.text::<ContextPath>("ignore"),
             cache: cache_folders(&mut table),
+            secrets: setup_secrets(&mut table),
             network: table.value("network"),
         };
         table.finish();
@@ -315,6 +331,11 @@ impl Decode for Build {
 fn cache_folders(table: &mut TableReader<'_, '_, '_>) -> Vec<String> {
     let folders = table.distinct::<GuestPath>("cache", |a, b| a == b, "a folder of the guest");
     folders.into_iter().map(String::from).collect()
+}
+
+fn setup_secrets(table: &mut TableReader<'_, '_, '_>) -> Vec<String> {
+    let names = table.distinct::<EnvName>("secrets", |a, b| a == b, "a secret");
+    names.into_iter().map(String::from).collect()
 }
 
 impl Decode for Snapshot {

@@ -6,9 +6,9 @@ use schemars::JsonSchema;
 
 use super::compat;
 use super::values::{
-    Cidr, CommandLine, ContextPath, Cpus, Delay, DiskSize, EnvEntry, FileMode, GuestPath, HostName, HostPath,
-    ImageName, KernelCmdline, KernelReference, Memory, OciPlatform, Port, Secret, ServiceProtocol, UserSpec,
-    Volume,
+    Cidr, CommandLine, ContextPath, Cpus, Delay, DiskSize, EnvEntry, EnvName, FileMode, GuestPath, HostName,
+    HostPath, ImageName, KernelCmdline, KernelReference, Memory, OciPlatform, Port, Secret, ServiceProtocol,
+    UserSpec, Volume,
 };
 
 /// A machine, as its user describes it: what to build it from, what runs in it, what it may use.
@@ -261,6 +261,10 @@ pub struct Build {
     /// Folders of the guest that set-up commands find again in the next build, and that do not end on the disk.
     #[schemars(with = "Vec<GuestPath>")]
     pub cache: Vec<String>,
+    /// Names of `[secrets]` that set-up commands find as files in `/run/secrets`. Their values come from the
+    /// building host and stay in memory.
+    #[schemars(with = "Vec<EnvName>")]
+    pub secrets: Vec<String>,
     /// Whether set-up commands have outbound network. Without it: as the machine itself.
     #[schemars(with = "bool")]
     pub network: Option<bool>,

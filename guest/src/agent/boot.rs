@@ -9,6 +9,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use super::setup;
+use crate::protocol::SETUP_WORD;
+
 const NEW_ROOT: &str = "/newroot";
 const ROOT_DISK: &str = "/dev/vda";
 /// The disk is there as soon as its driver has bound: milliseconds, even under emulation below this.
@@ -18,7 +21,8 @@ const DISK_TIMEOUT: Duration = Duration::from_secs(10);
 /// 4,096 is too few for databases.
 const OPEN_FILES: Rlimit = Rlimit { current: Some(1024), maximum: Some(524_288) };
 
-/// Turns the initramfs into the machine's root. Afterwards `/` is the root disk.
+/// Turns the initramfs into the machine's root. Afterwards `/` is the root disk, but for a machine that is for
+/// set-up commands, where the disk is mounted beside the initramfs.
 ///
 /// # Errors
 /// Says which step failed on what; the machine cannot go on then.
@@ -28,14 +32,28 @@ pub fn boot() -> Result<(), String> {
     mount_at("sysfs", "/sys", MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC, None)?;
     load_modules(Path::new("/modules"))?;
     wait_for(Path::new(ROOT_DISK))?;
-    make_folder(NEW_ROOT);
-    mount(ROOT_DISK, NEW_ROOT, "ext4", MountFlags::empty(), None)
-        .map_err(|e| format!("cannot mount {ROOT_DISK} as ext4: {e}"))?;
-    switch_root()?;
+    if is_for_setup() {
+        mount_disk(setup::DISK)?;
+        setup::begin(Path::new(setup::DISK))?;
+    } else {
+        mount_disk(NEW_ROOT)?;
+        switch_root()?;
+    }
     mount_the_rest();
     name_the_host();
     loopback_up();
     Ok(())
+}
+
+fn is_for_setup() -> bool {
+    let cmdline = fs::read_to_string("/proc/cmdline").unwrap_or_default();
+    cmdline.split_whitespace().any(|word| word == SETUP_WORD)
+}
+
+fn mount_disk(at: &str) -> Result<(), String> {
+    make_folder(at);
+    mount(ROOT_DISK, at, "ext4", MountFlags::empty(), None)
+        .map_err(|e| format!("cannot mount {ROOT_DISK} as ext4: {e}"))
 }
 
 fn mount_at(kind: &str, at: &str, flags: MountFlags, data: Option<&CStr>) -> Result<(), String> {

@@ -1,10 +1,12 @@
 //! Starting a command: who it is, where it stands, what it sees.
 
+use rustix::fs::{Mode, OFlags, ResolveFlags, mkdirat, open, openat2};
+use rustix::io::Errno;
 use rustix::process::geteuid;
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::reaper::Child;
@@ -34,13 +36,14 @@ pub(super) struct Ends {
 ///
 /// # Errors
 /// Why it could not be started; nothing of it runs then.
-pub(super) fn start(request: &Exec, reaper: &Reaper) -> Result<Running, Failure> {
+pub(super) fn start(request: &Exec, root: Root<'_>, reaper: &Reaper) -> Result<Running, Failure> {
     let Some(program) = request.argv.first() else {
         return Err(failure("no command was given".into(), 127));
     };
-    let accounts = Accounts::of(Path::new("/"));
+    let accounts = Accounts::of(root.path());
     let user = resolve(request.user.as_deref().unwrap_or("0"), &accounts).map_err(|e| failure(e, 126))?;
     let mut command = command(program, request, &user.home)?;
+    root.stand_in(&mut command, request.workdir.as_deref().unwrap_or("/"))?;
     let ends = match request.terminal {
         Some(size) => attach_terminal(&mut command, size, user.uid),
         None => attach_pipes(&mut command),
@@ -54,12 +57,70 @@ pub(super) fn start(request: &Exec, reaper: &Reaper) -> Result<Running, Failure>
     Ok(Running { child, ends })
 }
 
-/// Program, folder and environment: later variables win over earlier ones.
+/// What a command has for its root.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Root<'a> {
+    /// The agent's.
+    Own,
+    /// This folder.
+    Other(&'a Path),
+}
+
+impl Root<'_> {
+    fn path(&self) -> &Path {
+        match self {
+            Self::Own => Path::new("/"),
+            Self::Other(path) => path,
+        }
+    }
+
+    /// Has the command run below this root, in the folder `workdir` of it, which is made where missing.
+    fn stand_in(self, command: &mut Command, workdir: &str) -> Result<(), Failure> {
+        let stand = |e: io::Error| failure(format!("working folder {workdir}: {e}"), 126);
+        let root = open_root(self.path()).map_err(stand)?;
+        let folder = open_folder(&root, workdir).map_err(stand)?;
+        let change_root = matches!(self, Self::Other(_));
+        let enter = move || {
+            if change_root {
+                rustix::process::fchdir(&root)?;
+                rustix::process::chroot(".")?;
+            }
+            Ok(rustix::process::fchdir(&folder)?)
+        };
+        // SAFETY: between fork and exec only system calls are made, on descriptors opened before the fork.
+        unsafe { command.pre_exec(enter) };
+        Ok(())
+    }
+}
+
+/// Opens a folder to be the root of others.
+pub(super) fn open_root(path: &Path) -> io::Result<OwnedFd> {
+    Ok(open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// Opens a folder below `root`, symbolic links on the way resolved as if that were `/`; made where missing.
+pub(super) fn open_folder(root: &OwnedFd, path: &str) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let open = |path: &Path| openat2(root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT);
+    let mut folder = open(Path::new("/"))?;
+    let mut way = PathBuf::new();
+    for part in Path::new(path).components() {
+        way.push(part);
+        folder = match open(&way) {
+            Err(Errno::NOENT) => {
+                mkdirat(&folder, part.as_os_str(), Mode::from_raw_mode(0o755))?;
+                open(&way)?
+            }
+            other => other?,
+        };
+    }
+    Ok(folder)
+}
+
+/// Program and environment: later variables win over earlier ones.
 fn command(program: &str, request: &Exec, home: &str) -> Result<Command, Failure> {
-    let workdir = request.workdir.as_deref().unwrap_or("/");
-    std::fs::create_dir_all(workdir).map_err(|e| failure(format!("working folder {workdir}: {e}"), 126))?;
     let mut command = Command::new(program);
-    command.args(&request.argv[1..]).current_dir(workdir).env_clear();
+    command.args(&request.argv[1..]).env_clear();
     command.env("PATH", DEFAULT_PATH).env("HOME", home);
     if let Some(term) = request.term.as_ref().filter(|_| request.terminal.is_some()) {
         command.env("TERM", term);

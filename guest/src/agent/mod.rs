@@ -12,6 +12,8 @@ mod pty;
 mod pump;
 mod reaper;
 mod session;
+mod setup;
+mod tar;
 mod vsock;
 
 pub use hello::Generation;

@@ -6,7 +6,7 @@ use std::fs;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-/// How long processes have between SIGTERM and SIGKILL.
+/// How long processes have to end after a signal.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// A machine is idle when so many looks in a row, so far apart, find nothing running.
@@ -49,13 +49,18 @@ fn parse_running(loadavg: &str) -> Option<u32> {
 
 /// Ends all processes, makes the disk consistent, and switches off.
 pub(super) fn off() -> ! {
-    signal_all(libc::SIGTERM);
+    end_all(libc::SIGTERM);
+    signal_all(libc::SIGKILL);
+    switch_off()
+}
+
+/// Signals every process but this one, and waits a little until they have ended.
+pub(super) fn end_all(signal: i32) {
+    signal_all(signal);
     let started = Instant::now();
     while others_alive() && started.elapsed() < GRACE {
         std::thread::sleep(Duration::from_millis(5));
     }
-    signal_all(libc::SIGKILL);
-    switch_off()
 }
 
 /// Says on the console why the machine cannot go on, and switches it off.

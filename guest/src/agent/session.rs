@@ -1,12 +1,13 @@
 //! One stream from the host, from its `Hello` to its last frame.
 
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
 
+use super::exec::Running;
 use super::hello::Generation;
 use super::link::Link;
-use super::{Reaper, exec, power, pump};
-use crate::protocol::{Failure, Frame, Hello, Kind, Request};
+use super::{Reaper, exec, power, pump, setup};
+use crate::protocol::{Difference, Failure, Frame, Hello, Kind, MAX_PAYLOAD, Request};
 
 /// Answers one stream. `generation` and `reaper` are the agent's, shared by all streams.
 ///
@@ -26,10 +27,40 @@ pub fn serve(mut stream: UnixStream, generation: &Generation, reaper: &Reaper) -
             let _ = done().write(&mut stream);
             power::off()
         }
-        Request::Exec(request) => match exec::start(&request, reaper) {
-            Ok(running) => pump::run(Link::new(stream)?, running),
-            Err(failure) => Frame::json(Kind::Failed, &failure).write(&mut stream),
-        },
+        Request::Exec(request) => attend(stream, exec::start(&request, exec::Root::Own, reaper)),
+        Request::SetUp(request) => attend(stream, setup::start(&request, reaper)),
+        Request::Difference(request) => send_difference(&mut stream, request),
+    }
+}
+
+/// Moves what a command reads and writes, where it was started.
+fn attend(mut stream: UnixStream, started: Result<Running, Failure>) -> io::Result<()> {
+    match started {
+        Ok(running) => pump::run(Link::new(stream)?, running),
+        Err(failure) => Frame::json(Kind::Failed, &failure).write(&mut stream),
+    }
+}
+
+fn send_difference(stream: &mut UnixStream, request: Difference) -> io::Result<()> {
+    let mut output = io::BufWriter::with_capacity(256 << 10, Frames(stream));
+    let sent =
+        setup::difference(request, &mut output).and_then(|()| output.flush().map_err(|e| e.to_string()));
+    drop(output.into_parts());
+    sent.map_or_else(failed, |()| done()).write(stream)
+}
+
+/// Sends what is written as frames of output.
+struct Frames<'a>(&'a mut UnixStream);
+
+impl Write for Frames<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let some = &bytes[..bytes.len().min(MAX_PAYLOAD as usize)];
+        Frame { kind: Kind::Stdout, payload: some.to_vec() }.write(self.0)?;
+        Ok(some.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use super::error::ImageError;
 use super::folder::names;
 use super::limits::Limits;
-use super::merge::{MergeError, Merger};
+use super::merge::{Dialect, MergeError, Merger};
 use super::tar::{Entry, EntryKind, Stored};
 use super::{ErrorKind, Image};
 use crate::smolfile::Smolfile;
@@ -56,7 +56,7 @@ pub fn copy(image: &mut Image, smolfile: &Smolfile, options: &CopyOptions<'_>) -
     let accounts = accounts(&image.tree);
     let tree = std::mem::take(&mut image.tree);
     let mut copier = Copier {
-        merger: Merger::on(tree, options.limits),
+        merger: Merger::on(tree, options.limits, Dialect::Root),
         root,
         ignore,
         output: fs::canonicalize(options.output).ok(),
