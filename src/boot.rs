@@ -1,22 +1,30 @@
 //! `smolpack boot`: a machine from an artifact, for as long as one command.
 
 use crate::embedded;
-use crate::error::CliError;
+use crate::error::{CliError, READER_GONE};
 use crate::output::Output;
-use crate::signals::Signals;
+use crate::signals;
+use crate::streams::Stream;
 use crate::terminal::RawMode;
 use clap::Args;
-use smolpack_format::{Artifact, Manifest};
+use rustix::fs::OFlags;
+use smolpack_format::{Artifact, Manifest, kind_name, open_file};
 use smolpack_guest::client::{ClientError as AgentError, Input, Session};
-use smolpack_guest::protocol::{AGENT_PORT, Exec, Exit};
+use smolpack_guest::protocol::{AGENT_PORT, Bytes, Exec, Exit};
 use smolpack_runner::chain::chain;
 use smolpack_runner::client::{ClientError, Runner, RunnerProgram};
 use smolpack_runner::console::last_lines;
 use smolpack_runner::control::{Ended, Launch, Start, Started};
+use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How long the runner may take to end, or to say why the machine did.
+const GRACE: Duration = Duration::from_secs(2);
 
 /// Restore a machine, or boot it cold, and run a command
 ///
@@ -29,7 +37,7 @@ pub struct BootArgs {
     file: PathBuf,
     /// The command and its arguments
     #[arg(last = true)]
-    command: Vec<String>,
+    command: Vec<OsString>,
     /// Pass standard input to the command
     #[arg(short, long)]
     interactive: bool,
@@ -38,7 +46,7 @@ pub struct BootArgs {
     tty: bool,
     /// Set a variable: K=V, or K for this environment's value
     #[arg(short, long, value_name = "K=V")]
-    env: Vec<String>,
+    env: Vec<OsString>,
     /// Working folder inside the machine
     #[arg(short, long, value_name = "FOLDER")]
     workdir: Option<String>,
@@ -66,9 +74,9 @@ pub fn boot(args: &BootArgs, out: &mut Output) -> Result<u8, CliError> {
         return Err(CliError::bad_input("-t needs a terminal, and standard input or output is none")
             .hint("leave -t out"));
     }
-    let signals = Signals::catch()?;
+    signals::catch()?;
     let unreadable = |e: io::Error| CliError::failed(format!("cannot open {}: {e}", args.file.display()));
-    let file = File::open(&args.file).map_err(unreadable)?;
+    let file = open_file(&args.file).map_err(unreadable)?;
     let artifact = Artifact::from_file(file.try_clone().map_err(unreadable)?)
         .map_err(|e| CliError::artifact(&args.file, &e))?;
     let manifest = artifact.manifest();
@@ -79,9 +87,8 @@ pub fn boot(args: &BootArgs, out: &mut Output) -> Result<u8, CliError> {
     let machine = Machine { runner: RunnerProgram::Embedded(embedded::RUNNER).spawn()?, console };
     let started = machine.launch(args, manifest, &file)?;
     report(&started, began, out);
-    let status = machine.run(args, command, &signals)?;
-    // The command has ended: nobody needs to wait while the kernel frees the guest's memory.
-    machine.runner.abandon();
+    let status = machine.run(args, command)?;
+    machine.end(args.console.is_some())?;
     Ok(status)
 }
 
@@ -103,22 +110,25 @@ fn warn_of_what_is_not_done(manifest: &Manifest, out: &Output) {
 
 /// The words, variables, folder and user of the command.
 fn command(args: &BootArgs, manifest: &Manifest) -> Result<Exec, CliError> {
-    let argv = if args.command.is_empty() {
-        [manifest.entrypoint.as_slice(), manifest.cmd.as_slice()].concat()
+    let argv: Vec<Bytes> = if args.command.is_empty() {
+        [manifest.entrypoint.as_slice(), manifest.cmd.as_slice()]
+            .concat()
+            .into_iter()
+            .map(Bytes::from)
+            .collect()
     } else {
-        args.command.clone()
+        args.command.iter().map(|word| word.as_bytes().into()).collect()
     };
     if argv.is_empty() {
         return Err(
             CliError::bad_input("the machine has no entrypoint and no cmd").hint("give a command after --")
         );
     }
-    let mut env = manifest.env.clone();
-    for name in &manifest.env_from_host {
-        env.extend(from_host(name));
-    }
+    let mut env: Vec<Bytes> = manifest.env.iter().map(|pair| pair.as_str().into()).collect();
+    env.extend(manifest.env_from_host.iter().filter_map(|name| from_host(name.as_ref())));
     for pair in &args.env {
-        env.extend(if pair.contains('=') { Some(pair.clone()) } else { from_host(pair) });
+        let has_value = pair.as_bytes().contains(&b'=');
+        env.extend(if has_value { Some(pair.as_bytes().into()) } else { from_host(pair) });
     }
     Ok(Exec {
         argv,
@@ -130,22 +140,29 @@ fn command(args: &BootArgs, manifest: &Manifest) -> Result<Exec, CliError> {
     })
 }
 
-fn from_host(name: &str) -> Option<String> {
-    std::env::var(name).ok().map(|value| format!("{name}={value}"))
+fn from_host(name: &OsStr) -> Option<Bytes> {
+    std::env::var_os(name).map(|value| [name.as_bytes(), b"=", value.as_bytes()].concat().into())
 }
 
-/// The console's log: a file of the user's, or one without a name.
+/// The console's log: where the user wants it, or a file without a name.
 fn console(args: &BootArgs) -> Result<File, CliError> {
-    match &args.console {
-        Some(path) => OpenOptions::new()
-            .create(true)
-            .append(true)
-            .read(true)
-            .open(path)
-            .map_err(|e| CliError::failed(format!("cannot open {}: {e}", path.display()))),
-        None => {
-            tempfile::tempfile().map_err(|e| CliError::failed(format!("cannot make a temporary file: {e}")))
-        }
+    let Some(path) = &args.console else {
+        return tempfile::tempfile()
+            .map_err(|e| CliError::failed(format!("cannot make a temporary file: {e}")));
+    };
+    let failed = |e: io::Error| CliError::failed(format!("cannot open {}: {e}", path.display()));
+    // A pipe nobody reads must not be waited for, and may be told apart only when it is open.
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32;
+    let log = OpenOptions::new().create(true).append(true).read(true).custom_flags(flags).open(path);
+    let log = log.map_err(failed)?;
+    match log.metadata().map_err(failed)?.file_type() {
+        kind if kind.is_file() || kind.is_char_device() => Ok(log),
+        kind => Err(CliError::bad_input(format!(
+            "the console cannot be kept in {}: it is {}",
+            path.display(),
+            kind_name(kind)
+        ))
+        .hint("name a file or a terminal")),
     }
 }
 
@@ -177,68 +194,103 @@ impl Machine {
         Ok(self.runner.launch(Launch::new(start, manifest), file, &self.console)?)
     }
 
-    /// Runs the command to its end. A signal to this program ends the machine, and with it the stream.
-    fn run(&self, args: &BootArgs, command: Exec, signals: &Signals) -> Result<u8, CliError> {
+    /// Runs the command to its end.
+    fn run(&self, args: &BootArgs, command: Exec) -> Result<u8, CliError> {
+        let shared = |e: io::Error| CliError::failed(format!("cannot share the standard streams: {e}"));
+        let mut stdout = Stream::of(io::stdout()).map_err(shared)?;
+        let mut stderr = Stream::of(io::stderr()).map_err(shared)?;
+        let stdin = Stream::of(io::stdin()).map_err(shared)?;
         let stream = self.runner.connect(AGENT_PORT)?;
-        let control =
-            stream.try_clone().map_err(|e| CliError::failed(format!("cannot watch the stream: {e}")))?;
-        let session = Session::exec(stream, command).map_err(|e| self.ended(&AgentError::from(e)))?;
-        let raw = if args.tty { Some(RawMode::enter()?) } else { None };
-        feed(session.input(), args.interactive || args.tty);
-        signals.watch(control, args.tty.then(|| session.input()))?;
-        let exit = session.wait(&mut io::stdout().lock(), &mut io::stderr().lock());
+        let session = Session::exec(stream, command).map_err(|e| self.ended(&e))?;
+        let raw = if args.tty {
+            signals::pass_resizes_on(session.input())?;
+            Some(RawMode::enter()?)
+        } else {
+            None
+        };
+        if args.interactive || args.tty {
+            feed(stdin, session.input())?;
+        } else {
+            // A machine that is gone already shows when its output is read.
+            let _ = session.input().close();
+        }
+        let exit = session.relay(&mut stdout, &mut stderr);
         drop(raw);
-        match (signals.received(), exit) {
-            (Some(status), _) => Ok(status),
-            (None, Ok(Exit::Code(code))) => Ok(code),
-            (None, Ok(Exit::Signal(signal))) => Ok(128_u8.saturating_add(u8::try_from(signal).unwrap_or(0))),
-            (None, Err(AgentError::Failed(failure))) if failure.exit_code != 0 => {
-                Output::command_failed(&failure.message);
+        match exit {
+            Ok(Exit::Code(code)) => Ok(code),
+            Ok(Exit::Signal(signal)) => Ok(128_u8.saturating_add(u8::try_from(signal).unwrap_or(0))),
+            Err(AgentError::Failed(failure)) if failure.exit_code != 0 => {
+                Output::complain(&failure.message);
                 Ok(failure.exit_code)
             }
-            (None, Err(e)) => Err(self.ended(&e)),
+            Err(AgentError::Output { source, .. }) if source.kind() == io::ErrorKind::BrokenPipe => {
+                Ok(READER_GONE)
+            }
+            Err(e) => Err(self.ended(&e)),
         }
     }
 
-    /// Why the stream broke: what the runner says, with the console's last lines.
+    /// Why there is no exit status. Where the stream broke the runner says why, and the console's last lines.
     fn ended(&self, error: &AgentError) -> CliError {
-        let why = match self.runner.wait() {
-            Ok(Ended::PowerOff) => "the machine switched itself off before the command ended".to_owned(),
-            Ok(Ended::Reset) => {
+        if !matches!(error, AgentError::Stream(_)) {
+            return CliError::failed(chain(error));
+        }
+        let why = match self.runner.ended_within(GRACE) {
+            Ok(None) => format!("the machine runs, but its agent is gone: {}", chain(error)),
+            Ok(Some(Ended::PowerOff)) => {
+                "the machine switched itself off before the command ended".to_owned()
+            }
+            Ok(Some(Ended::Reset)) => {
                 "the machine reset before the command ended; its kernel may have crashed".to_owned()
             }
-            Ok(Ended::Killed) => "the machine was stopped before the command ended".to_owned(),
+            Ok(Some(Ended::Killed)) => "the machine was stopped before the command ended".to_owned(),
             Err(ClientError::Talk(_)) => chain(error),
             Err(e) => chain(&e),
         };
         CliError::failed(why + &last_lines(&self.console, 30))
     }
+
+    /// Ends the machine after its command; the console's log is complete then, where it is kept.
+    fn end(self, keeps_console: bool) -> Result<(), CliError> {
+        if keeps_console {
+            self.runner.kill()?;
+            if self.runner.ended_within(GRACE)?.is_none() {
+                return Err(CliError::failed(
+                    "the runner does not end, and the console's log is not complete",
+                ));
+            }
+        }
+        // Nobody needs to wait while the kernel frees the guest's memory.
+        self.runner.abandon();
+        Ok(())
+    }
 }
 
 /// Passes standard input on, in a thread that ends with the process: a read cannot be called back.
-fn feed(input: Input, wanted: bool) {
-    if !wanted {
-        // A machine that is gone already shows when its output is read.
-        let _ = input.close();
-        return;
-    }
-    std::thread::spawn(move || {
+fn feed(mut stdin: Stream, input: Input) -> Result<(), CliError> {
+    let pass_on = move || {
         let mut buffer = vec![0; 64 << 10];
         loop {
-            match io::stdin().lock().read(&mut buffer) {
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Ok(0) | Err(_) => {
-                    let _ = input.close();
-                    return;
+            let read = match stdin.read(&mut buffer) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) => {
+                    Output::complain(format_args!("cannot read standard input: {e}"));
+                    0
                 }
-                Ok(n) => {
-                    if input.data(&buffer[..n]).is_err() {
-                        return;
-                    }
-                }
+                Ok(read) => read,
+            };
+            // Where the machine or the command is gone shows when its output is read.
+            let passed_on = if read == 0 { input.close() } else { input.data(&buffer[..read]) };
+            if read == 0 || passed_on.is_err() {
+                return;
             }
         }
-    });
+    };
+    std::thread::Builder::new()
+        .name("input".into())
+        .spawn(pass_on)
+        .map(drop)
+        .map_err(|e| CliError::failed(format!("cannot start a thread: {e}")))
 }
 
 impl From<ClientError> for CliError {

@@ -12,7 +12,7 @@ use smolpack_builder::kernel::KernelStore;
 use smolpack_builder::machine::{MachineSpec, Overrides};
 use smolpack_builder::smolfile::{Cpus, DiskSize, Memory, Smolfile, SnapshotEnabled};
 use smolpack_builder::tree::Timestamp;
-use smolpack_format::{Artifact, manifest};
+use smolpack_format::{Artifact, manifest, read_text_file};
 use smolpack_runner::chain::chain;
 use smolpack_runner::client::RunnerProgram;
 use smolpack_runner::host::KvmStatus;
@@ -20,6 +20,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// No file of logins is longer, bytes.
+const LOGINS_MAX: u64 = 16 << 20;
 /// How long a new machine's agent may take to answer. Under emulation a boot takes seconds.
 const DEFAULT_TIMEOUT: Duration = Duration::from_mins(2);
 
@@ -262,7 +264,7 @@ fn registry(args: &BuildArgs) -> Result<RegistryAccess, CliError> {
     let folder = std::env::var_os("DOCKER_CONFIG").map(PathBuf::from);
     let file =
         folder.or_else(|| paths::home().map(|home| home.join(".docker"))).map(|dir| dir.join("config.json"));
-    let credentials = match file.map(|file| (std::fs::read(&file), file)) {
+    let credentials = match file.map(|file| (read_text_file(&file, LOGINS_MAX), file)) {
         Some((Ok(bytes), file)) => Credentials::from_docker_config(&bytes, &file.display().to_string())
             .map_err(|e| CliError::from(BuildError::from(e)))?,
         _ => Credentials::default(),

@@ -2,9 +2,9 @@
 
 use crate::cli::Cli;
 use crate::error::CliError;
+use crate::output::Output;
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
-use std::io::{self, Write};
 
 /// Print completions for a shell
 #[derive(Debug, Args)]
@@ -20,5 +20,5 @@ pub struct CompletionArgs {
 pub fn completion(args: &CompletionArgs) -> Result<(), CliError> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "smolpack", &mut script);
-    io::stdout().write_all(&script).map_err(|e| CliError::failed(format!("cannot write to stdout: {e}")))
+    Output::bytes(&script)
 }

@@ -2,6 +2,7 @@
 
 use smolpack_format::{Class, FormatError};
 use smolpack_runner::chain::chain;
+use std::io;
 use std::path::Path;
 
 /// Exit status for bad input: a wrong flag, Smolfile, image or artifact.
@@ -13,10 +14,14 @@ pub const FAILED: u8 = 1;
 /// Exit status of `boot` for its own failures, so that they differ from the command's.
 pub const BOOT_FAILED: u8 = 125;
 
+/// Exit status where the reader of standard output has gone: 128 and the number of SIGPIPE, as a shell says.
+pub const READER_GONE: u8 = 128 + 13;
+
 /// What a verb failed with.
 #[derive(Debug)]
 pub struct CliError {
-    /// What failed, on what, and why. May span lines where it shows a place in a file.
+    /// What failed, on what, and why. May span lines where it shows a place in a file; empty where the
+    /// exit status says it all.
     pub message: String,
     /// What to do next.
     pub hint: Option<String>,
@@ -33,6 +38,15 @@ impl CliError {
     /// The input is wrong.
     pub fn bad_input(message: impl Into<String>) -> Self {
         Self { message: message.into(), hint: None, code: BAD_INPUT }
+    }
+
+    /// Standard output cannot be written. Of a reader that has gone nothing is said.
+    #[must_use]
+    pub fn output(error: &io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Self::failed("").code(READER_GONE);
+        }
+        Self::failed(format!("cannot write to standard output: {error}"))
     }
 
     /// Adds what to do next.

@@ -24,5 +24,6 @@ pub mod progress;
 pub mod publish;
 pub mod secrets;
 pub mod signals;
+pub mod streams;
 pub mod terminal;
 pub mod verify;

@@ -56,7 +56,7 @@ impl Output {
     /// The verb's data: its `Display` as text, or the same as one line of JSON.
     ///
     /// # Errors
-    /// Where stdout cannot be written. A reader that has gone is no error.
+    /// Where stdout cannot be written.
     pub fn data<T: Serialize + Display>(&self, value: &T) -> Result<(), CliError> {
         let text = if self.json {
             serde_json::to_string(value)
@@ -64,12 +64,16 @@ impl Output {
         } else {
             value.to_string()
         };
-        match writeln!(io::stdout(), "{}", text.trim_end_matches('\n')) {
-            Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
-                Err(CliError::failed(format!("cannot write to stdout: {e}")))
-            }
-            _ => Ok(()),
-        }
+        Self::bytes(format!("{}\n", text.trim_end_matches('\n')).as_bytes())
+    }
+
+    /// Data that is what it is.
+    ///
+    /// # Errors
+    /// Where stdout cannot be written.
+    pub fn bytes(bytes: &[u8]) -> Result<(), CliError> {
+        let mut stdout = io::stdout().lock();
+        stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(|e| CliError::output(&e))
     }
 
     /// A line a user wants to know; not said with `--quiet`.
@@ -89,6 +93,9 @@ impl Output {
 
     /// An error and its hint; always said.
     pub fn error(&self, error: &CliError) {
+        if error.message.is_empty() {
+            return;
+        }
         self.say(Verbosity::Quiet, &format!("smolpack: {}", error.message.trim_end()));
         if let Some(hint) = &error.hint {
             self.say(Verbosity::Quiet, &format!("  try: {hint}"));
@@ -103,9 +110,10 @@ impl Output {
         io::stderr().is_terminal() && unset("NO_COLOR") && !dumb
     }
 
-    /// Why a machine could not start the user's command, said as a shell would: the status says the rest.
-    pub fn command_failed(message: &str) {
-        let _ = writeln!(io::stderr(), "smolpack: {message}");
+    /// What went wrong without being the end of it, whatever the verbosity.
+    pub fn complain(line: impl Display) {
+        // Nobody is left to tell where stderr is gone.
+        let _ = writeln!(io::stderr(), "smolpack: {line}");
     }
 
     fn say(&self, level: Verbosity, line: &str) {

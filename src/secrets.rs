@@ -3,9 +3,13 @@
 use crate::error::CliError;
 use crate::paths;
 use smolpack_builder::smolfile::{Secret, Smolfile};
+use smolpack_format::read_text_file;
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
+
+/// The longest secret out of a file, bytes.
+const LONGEST: u64 = 1 << 20;
 
 /// The values of the secrets that set-up commands are to have.
 ///
@@ -34,7 +38,7 @@ fn value(name: &str, secret: &Secret) -> Result<Vec<u8>, CliError> {
                 (Some(rest), Some(home)) => home.join(rest),
                 _ => PathBuf::from(file),
             };
-            let value = std::fs::read(&path).map_err(|e| {
+            let value = read_text_file(&path, LONGEST).map_err(|e| {
                 CliError::bad_input(format!("the secret {name} cannot be read from {}: {e}", path.display()))
             })?;
             (value, path.display().to_string())

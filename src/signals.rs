@@ -1,69 +1,71 @@
 //! Signals to this program while a machine runs.
 //!
-//! SIGINT, SIGTERM and SIGHUP stop the machine: the stream to it is shut, which the waiting thread sees,
-//! and everything is torn down in order. SIGWINCH goes on to the command's terminal.
+//! SIGINT, SIGTERM and SIGHUP end the program whatever it waits for, unless they were ignored at its start,
+//! as nohup and the shell's `&` do. The machine goes with it: the runner ends when the control socket does.
+//! SIGWINCH goes on to the command's terminal.
 
 use crate::error::CliError;
 use crate::terminal;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
-use signal_hook::iterator;
+use signal_hook::iterator::Signals;
 use smolpack_guest::client::Input;
-use std::net::Shutdown;
-use std::os::unix::net::UnixStream;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::os::raw::c_int;
+use std::process::exit;
 
-/// Catches signals from its making on, so that none is lost between the start of a machine and its first
-/// answer.
-#[derive(Debug)]
-pub struct Signals {
-    pending: Mutex<Option<iterator::Signals>>,
-    received: Arc<AtomicI32>,
+/// Has the signals that end a program end this one from now on: with the terminal as it was, and with 128
+/// and the signal's number as exit status.
+///
+/// # Errors
+/// The system refuses a handler or a thread.
+pub fn catch() -> Result<(), CliError> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let heeded: Vec<c_int> =
+        [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|&signal| !is_ignored(&status, signal)).collect();
+    on_each(&heeded, |signal| {
+        terminal::restore();
+        exit(128 + signal);
+    })
 }
 
-impl Signals {
-    /// Starts catching.
-    ///
-    /// # Errors
-    /// Where the system refuses a handler.
-    pub fn catch() -> Result<Self, CliError> {
-        let pending = iterator::Signals::new([SIGINT, SIGTERM, SIGHUP, SIGWINCH])
-            .map_err(|e| CliError::failed(format!("cannot catch signals: {e}")))?;
-        Ok(Self { pending: Mutex::new(Some(pending)), received: Arc::default() })
-    }
+/// Tells the command of each new size of the terminal.
+///
+/// # Errors
+/// The system refuses a handler or a thread.
+pub fn pass_resizes_on(input: Input) -> Result<(), CliError> {
+    on_each(&[SIGWINCH], move |_| {
+        if let Ok(size) = terminal::size() {
+            // A machine that is gone shows where its output is read.
+            let _ = input.resize(size);
+        }
+    })
+}
 
-    /// Acts on signals from now on, those that came before included: shuts `stream`, or resizes the
-    /// terminal behind `input`.
-    ///
-    /// # Errors
-    /// Where no thread can be had.
-    pub fn watch(&self, stream: UnixStream, input: Option<Input>) -> Result<(), CliError> {
-        let pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let (Some(mut pending), received) = (pending, Arc::clone(&self.received)) else { return Ok(()) };
-        let act = move || {
-            for signal in &mut pending {
-                if signal == SIGWINCH {
-                    if let (Some(input), Ok(size)) = (&input, terminal::size()) {
-                        let _ = input.resize(size);
-                    }
-                } else {
-                    received.store(signal, Ordering::Release);
-                    let _ = stream.shutdown(Shutdown::Both);
-                }
-            }
-        };
-        std::thread::Builder::new()
-            .name("signals".into())
-            .spawn(act)
-            .map(drop)
-            .map_err(|e| CliError::failed(format!("cannot start a thread: {e}")))
-    }
+fn on_each(signals: &[c_int], act: impl Fn(c_int) + Send + 'static) -> Result<(), CliError> {
+    let mut signals =
+        Signals::new(signals).map_err(|e| CliError::failed(format!("cannot catch signals: {e}")))?;
+    std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || signals.forever().for_each(act))
+        .map(drop)
+        .map_err(|e| CliError::failed(format!("cannot start a thread: {e}")))
+}
 
-    /// The exit status for the signal that stopped the machine, 128 and its number, if one did.
-    #[must_use]
-    pub fn received(&self) -> Option<u8> {
-        let signal = self.received.load(Ordering::Acquire);
-        (signal != 0).then(|| 128 + signal as u8)
+/// What `/proc/self/status` says of a signal (`SigIgn` in proc(5), a mask in hexadecimal).
+fn is_ignored(status: &str, signal: c_int) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask >> (signal - 1) & 1 == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ignored_signals_are_told_by_their_mask() {
+        let status = "Name:\tx\nSigBlk:\t0000000000000003\nSigIgn:\t0000000000001001\n";
+        assert!(is_ignored(status, SIGHUP));
+        assert!(!is_ignored(status, SIGINT) && !is_ignored(status, SIGTERM));
+        assert!(!is_ignored("", SIGHUP));
     }
 }

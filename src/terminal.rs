@@ -4,6 +4,7 @@ use crate::error::CliError;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use smolpack_guest::protocol::WindowSize;
 use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The size of the terminal on standard output.
 ///
@@ -14,9 +15,12 @@ pub fn size() -> Result<WindowSize, CliError> {
     Ok(WindowSize { rows: size.ws_row, columns: size.ws_col })
 }
 
+/// The terminal's settings while it is in raw mode.
+static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
+
 /// Raw mode: every key goes to the machine as it is, Ctrl-C too. Dropping it restores the terminal.
 #[derive(Debug)]
-pub struct RawMode(Termios);
+pub struct RawMode(());
 
 impl RawMode {
     /// Switches the terminal on standard input to raw mode.
@@ -27,16 +31,29 @@ impl RawMode {
         let before = tcgetattr(io::stdin()).map_err(|e| failed("read its settings", e))?;
         let mut raw = before.clone();
         raw.make_raw();
+        *saved() = Some(before);
+        let entered = Self(());
         tcsetattr(io::stdin(), OptionalActions::Now, &raw).map_err(|e| failed("switch it to raw mode", e))?;
-        Ok(Self(before))
+        Ok(entered)
     }
 }
 
 impl Drop for RawMode {
     fn drop(&mut self) {
-        // A terminal that has gone away needs no restoring.
-        let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.0);
+        restore();
     }
+}
+
+/// Puts the terminal back as it was before raw mode, where it is in that.
+pub fn restore() {
+    if let Some(before) = saved().take() {
+        // A terminal that has gone away needs no restoring.
+        let _ = tcsetattr(io::stdin(), OptionalActions::Now, &before);
+    }
+}
+
+fn saved() -> MutexGuard<'static, Option<Termios>> {
+    BEFORE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn failed(doing: &str, error: rustix::io::Errno) -> CliError {

@@ -3,6 +3,7 @@
 //! Names and targets are bytes. Hard links are several names of one [`Node`]. File contents stay
 //! where they are: a node holds [`Extent`]s into [`Source`]s.
 
+use smolpack_format::open_file;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
@@ -235,7 +236,7 @@ impl Tree {
     pub fn open(&self, source: SourceId) -> io::Result<Arc<File>> {
         match &self.sources[source.0 as usize] {
             Source::File(file) => Ok(Arc::clone(file)),
-            Source::Path(path) => Ok(Arc::new(File::open(path)?)),
+            Source::Path(path) => Ok(Arc::new(open_file(path)?)),
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::io_util::{read_exact, read_vec};
 use crate::layout::{Piece, arrange, check_bounds};
 use crate::limits::{MAX_MANIFEST, MAX_SECTIONS};
 use crate::manifest::{Kind, SectionSummary};
+use crate::open::open_file;
 use crate::spec::footer::{FOOTER_LEN, Footer};
 use crate::spec::header::{self, Extent, HEADER_LEN, Header};
 use crate::spec::index::{ENTRY_LEN, Entry};
@@ -52,7 +53,7 @@ impl Artifact {
     /// # Errors
     /// `Io` if the file cannot be opened or read; else what is wrong with it.
     pub fn open(path: &Path) -> Result<Self, FormatError> {
-        let file = File::open(path).map_err(|source| {
+        let file = open_file(path).map_err(|source| {
             FormatError::io(Part::File, None, &format!("cannot open {}", path.display()), source)
         })?;
         Self::from_file(file)

@@ -1,13 +1,17 @@
 //! The host's side of one stream to the agent.
 //!
-//! The runner has written `Hello` already. [`Session::exec`] streams a command; [`ask`] is for requests
+//! The runner has written `Hello` already. [`Session`] streams a command; [`ask`] is for requests
 //! that are answered once. Nothing here touches a terminal: callers pass bytes, sizes and signals.
+
+mod relay;
 
 use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use crate::protocol::{Difference, Exec, Exit, Failure, Frame, Kind, Request, SetUp, Signal, WindowSize};
+use crate::protocol::{
+    Difference, Exec, Exit, Failure, Frame, Kind, Request, SetUp, Signal, Taken, WINDOW, WindowSize,
+};
 
 /// Why there is no answer.
 #[derive(Debug)]
@@ -16,6 +20,17 @@ pub enum ClientError {
     Stream(io::Error),
     /// The agent could not do it.
     Failed(Failure),
+    /// The request is longer than the agent takes.
+    TooLong(io::Error),
+    /// What the command wrote cannot be written here.
+    Output {
+        /// To standard error, not to standard output.
+        stderr: bool,
+        /// Why.
+        source: io::Error,
+    },
+    /// No thread can be had.
+    Thread(io::Error),
 }
 
 impl std::fmt::Display for ClientError {
@@ -23,6 +38,10 @@ impl std::fmt::Display for ClientError {
         match self {
             Self::Stream(e) => write!(f, "the stream to the machine's agent broke: {e}"),
             Self::Failed(failure) => f.write_str(&failure.message),
+            Self::TooLong(e) => write!(f, "the command with its arguments and variables is too long: {e}"),
+            Self::Output { stderr: false, source } => write!(f, "cannot write to standard output: {source}"),
+            Self::Output { stderr: true, source } => write!(f, "cannot write to standard error: {source}"),
+            Self::Thread(e) => write!(f, "cannot start a thread: {e}"),
         }
     }
 }
@@ -103,18 +122,31 @@ pub struct Session {
 
 /// What is sent to a command; clones send to the same one.
 #[derive(Clone, Debug)]
-pub struct Input(Arc<Mutex<UnixStream>>);
+pub struct Input(Arc<Sender>);
+
+#[derive(Debug)]
+struct Sender {
+    stream: Mutex<UnixStream>,
+    /// Bytes of input that may be sent; none any more once the command has ended.
+    window: Mutex<Option<usize>>,
+    wider: Condvar,
+    /// Bytes of standard output and of standard error that were taken since the agent was told last.
+    taken: Mutex<[u32; 2]>,
+}
 
 impl Input {
-    /// Bytes for its standard input.
+    /// Bytes for its standard input. Waits while the command has not taken what was sent before.
     ///
     /// # Errors
-    /// Where the stream is gone.
-    pub fn data(&self, bytes: &[u8]) -> io::Result<()> {
+    /// Where the stream is gone or the command has ended.
+    pub fn data(&self, mut bytes: &[u8]) -> io::Result<()> {
         // An empty frame would close it.
-        bytes
-            .chunks(64 << 10)
-            .try_for_each(|some| self.send(&Frame { kind: Kind::Stdin, payload: some.to_vec() }))
+        while !bytes.is_empty() {
+            let (some, rest) = bytes.split_at(self.reserve(bytes.len().min(64 << 10))?);
+            self.send(&Frame { kind: Kind::Stdin, payload: some.to_vec() })?;
+            bytes = rest;
+        }
+        Ok(())
     }
 
     /// The end of its standard input.
@@ -142,31 +174,80 @@ impl Input {
     }
 
     fn send(&self, frame: &Frame) -> io::Result<()> {
-        frame.write(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        frame.write(&mut *lock(&self.0.stream))
     }
+
+    /// Waits until some of that many bytes may be sent, and says how many.
+    fn reserve(&self, wanted: usize) -> io::Result<usize> {
+        let mut window = lock(&self.0.window);
+        loop {
+            match &mut *window {
+                None => return Err(io::ErrorKind::BrokenPipe.into()),
+                Some(0) => window = self.0.wider.wait(window).unwrap_or_else(PoisonError::into_inner),
+                Some(window) => {
+                    let some = wanted.min(*window);
+                    *window -= some;
+                    return Ok(some);
+                }
+            }
+        }
+    }
+
+    /// The command has taken that many bytes of its input; or it has ended.
+    fn widen(&self, taken: Option<u32>) {
+        let mut window = lock(&self.0.window);
+        *window = (*window).zip(taken).map(|(window, taken)| (window + taken as usize).min(WINDOW as usize));
+        self.0.wider.notify_all();
+    }
+
+    /// Tells the agent, now and then, how much of an output was taken.
+    fn took(&self, kind: Kind, bytes: usize) {
+        let mut taken = lock(&self.0.taken);
+        let sum = &mut taken[usize::from(kind == Kind::Stderr)];
+        *sum = sum.saturating_add(bytes as u32);
+        if *sum < WINDOW / 4 {
+            return;
+        }
+        let sum = std::mem::take(sum);
+        let taken = if kind == Kind::Stderr { Taken::Stderr(sum) } else { Taken::Stdout(sum) };
+        // The agent is gone once it has sent everything; a stream that broke shows where it is read.
+        let _ = self.send(&Frame::json(Kind::Taken, &taken));
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Session {
     /// Asks for a command.
     ///
     /// # Errors
-    /// Where the stream breaks.
-    pub fn exec(stream: UnixStream, command: Exec) -> io::Result<Self> {
+    /// Where it is too long, or the stream breaks.
+    pub fn exec(stream: UnixStream, command: Exec) -> Result<Self, ClientError> {
         Self::start(stream, &Request::Exec(command))
     }
 
     /// Asks for a set-up command.
     ///
     /// # Errors
-    /// Where the stream breaks.
-    pub fn set_up(stream: UnixStream, command: SetUp) -> io::Result<Self> {
+    /// Where it is too long, or the stream breaks.
+    pub fn set_up(stream: UnixStream, command: SetUp) -> Result<Self, ClientError> {
         Self::start(stream, &Request::SetUp(command))
     }
 
-    fn start(mut stream: UnixStream, request: &Request) -> io::Result<Self> {
-        Frame::json(Kind::Request, request).write(&mut stream)?;
-        let input = Input(Arc::new(Mutex::new(stream.try_clone()?)));
-        Ok(Self { stream, input })
+    fn start(mut stream: UnixStream, request: &Request) -> Result<Self, ClientError> {
+        Frame::json(Kind::Request, request).write(&mut stream).map_err(|e| match e.kind() {
+            io::ErrorKind::InvalidInput => ClientError::TooLong(e),
+            _ => ClientError::Stream(e),
+        })?;
+        let sender = Sender {
+            stream: Mutex::new(stream.try_clone()?),
+            window: Mutex::new(Some(WINDOW as usize)),
+            wider: Condvar::new(),
+            taken: Mutex::default(),
+        };
+        Ok(Self { stream, input: Input(Arc::new(sender)) })
     }
 
     /// The way to its input.
@@ -175,30 +256,48 @@ impl Session {
         self.input.clone()
     }
 
-    /// Passes its output on until it ends. Output that can no longer be written is dropped, as a
-    /// closed pipe drops it, and the command is told by SIGPIPE.
+    /// Passes its output on until it ends, to what is always ready to be written.
     ///
     /// # Errors
-    /// Where the stream breaks, or the command could not be started.
-    pub fn wait(mut self, stdout: &mut dyn Write, stderr: &mut dyn Write) -> Result<Exit, ClientError> {
+    /// Where the stream breaks, the command could not be started, or its output cannot be written; the
+    /// command is ended then.
+    pub fn wait(self, stdout: &mut dyn Write, stderr: &mut dyn Write) -> Result<Exit, ClientError> {
+        let input = self.input();
+        self.receive(|kind, bytes| {
+            let stderr_meant = kind == Kind::Stderr;
+            let to: &mut dyn Write = if stderr_meant { &mut *stderr } else { &mut *stdout };
+            let written = to.write_all(&bytes).and_then(|()| to.flush());
+            written.map_err(|source| ClientError::Output { stderr: stderr_meant, source })?;
+            input.took(kind, bytes.len());
+            Ok(())
+        })
+    }
+
+    /// Hands each piece of output to `pass` until the command ends.
+    fn receive(
+        mut self,
+        mut pass: impl FnMut(Kind, Vec<u8>) -> Result<(), ClientError>,
+    ) -> Result<Exit, ClientError> {
         loop {
             let frame = Frame::read(&mut self.stream)?.ok_or_else(closed)?;
             match frame.kind {
-                Kind::Stdout => self.pass(&frame.payload, stdout),
-                Kind::Stderr => self.pass(&frame.payload, stderr),
+                Kind::Stdout | Kind::Stderr => pass(frame.kind, frame.payload)?,
+                Kind::Taken => match frame.decode()? {
+                    Taken::Stdin(bytes) => self.input.widen(Some(bytes)),
+                    Taken::Stdout(_) | Taken::Stderr(_) => return Err(unexpected(frame.kind).into()),
+                },
                 Kind::Exit => return Ok(frame.decode()?),
                 Kind::Failed => return Err(ClientError::Failed(frame.decode()?)),
                 other => return Err(unexpected(other).into()),
             }
         }
     }
+}
 
-    fn pass(&self, bytes: &[u8], to: &mut dyn Write) {
-        const SIGPIPE: i32 = 13;
-        if to.write_all(bytes).and_then(|()| to.flush()).is_err() {
-            // A command that has ended meanwhile needs no telling; its last frames are still to be read.
-            let _ = self.input.signal(SIGPIPE);
-        }
+impl Drop for Session {
+    /// Nobody waits to send input any more.
+    fn drop(&mut self) {
+        self.input.widen(None);
     }
 }
 

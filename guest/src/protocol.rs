@@ -7,12 +7,16 @@
 //!    that no answer can precede the renewal of clock and random numbers after a restore.
 //! 2. `Request`, one a stream.
 //! 3. What the request calls for: an exec, and likewise a set-up command, streams `Stdin`, `Stdout`,
-//!    `Stderr`, `Resize`, `Signal` and ends with one `Exit`; a difference streams `Stdout` and ends with
-//!    one `Done`; everything else is answered with one `Done` or `Failed`.
+//!    `Stderr`, `Taken`, `Resize`, `Signal` and ends with one `Exit`; a difference streams `Stdout` and ends
+//!    with one `Done`; everything else is answered with one `Done` or `Failed`.
+//!
+//! A command's input and each of its outputs has a window of [`WINDOW`] bytes: who sends stops when that
+//! much has not been told as [`Taken`]. So both sides always read the stream, and what is not taken on one
+//! of its channels holds up no other and no signal.
 //!
 //! Either side may see the other vanish at any frame; the agent then kills what the stream started.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::io::{self, Read, Write};
 
 /// The vsock port on which the agent listens.
@@ -22,8 +26,12 @@ pub const AGENT_PORT: u32 = 1024;
 /// machine to be, in the folder `lower`, and it answers [`Request::SetUp`] and [`Request::Difference`].
 pub const SETUP_WORD: &str = "smolpack.setup";
 
-/// The longest payload of one frame, in bytes. A longer one ends the stream.
-pub const MAX_PAYLOAD: u32 = 1 << 20;
+/// The longest payload of one frame, in bytes. A longer one ends the stream. Twice what Linux takes for
+/// arguments and environment (a quarter of the usual stack of 8 MiB).
+pub const MAX_PAYLOAD: u32 = 4 << 20;
+
+/// Bytes of one channel that may be on their way and not taken.
+pub const WINDOW: u32 = 1 << 20;
 
 /// Bytes before the payload: kind and length.
 const HEAD: usize = 5;
@@ -38,9 +46,10 @@ pub enum Kind {
     Request = 1,
     /// Bytes for the command's standard input; an empty payload closes it.
     Stdin = 2,
-    /// Bytes of the command's standard output.
+    /// Bytes of the command's standard output. From the host, empty: it is no longer wanted, and the
+    /// command finds it closed.
     Stdout = 3,
-    /// Bytes of the command's standard error.
+    /// Bytes of the command's standard error; from the host as with `Stdout`.
     Stderr = 4,
     /// [`WindowSize`] as JSON, host to guest.
     Resize = 5,
@@ -52,6 +61,8 @@ pub enum Kind {
     Done = 8,
     /// [`Failure`] as JSON: the request could not be carried out.
     Failed = 9,
+    /// [`Taken`] as JSON, both ways.
+    Taken = 10,
 }
 
 impl Kind {
@@ -67,6 +78,7 @@ impl Kind {
             7 => Self::Exit,
             8 => Self::Done,
             9 => Self::Failed,
+            10 => Self::Taken,
             other => return Err(invalid(format!("frame of unknown kind {other}"))),
         })
     }
@@ -109,7 +121,7 @@ pub struct SetUp {
     /// The command, looked up and run with the files of the machine to be for its root.
     pub command: Exec,
     /// Files in `/run/secrets`, which is in memory: names and contents.
-    pub secrets: Vec<(String, Vec<u8>)>,
+    pub secrets: Vec<(String, Bytes)>,
 }
 
 /// Asks for what a set-up command changed: the upper folder of an overlay as a PAX tar, its whiteouts and
@@ -126,9 +138,9 @@ pub struct Difference {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Exec {
     /// Program and arguments; the program is looked up in `PATH` of `env`. Never empty.
-    pub argv: Vec<String>,
+    pub argv: Vec<Bytes>,
     /// `K=V` pairs, the whole environment. `PATH` and `HOME` are added where missing.
-    pub env: Vec<String>,
+    pub env: Vec<Bytes>,
     /// Working folder inside the machine; `/` where absent. Made if it does not exist.
     pub workdir: Option<String>,
     /// `name`, `uid`, `name:group` or `uid:gid`, looked up in the machine's own passwd and group.
@@ -137,6 +149,58 @@ pub struct Exec {
     pub terminal: Option<WindowSize>,
     /// The value of `TERM` for a terminal.
     pub term: Option<String>,
+}
+
+/// Bytes that are mostly text: a JSON string where they are UTF-8, else an array of numbers.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Bytes(pub Vec<u8>);
+
+impl std::fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        String::from_utf8_lossy(&self.0).fmt(f)
+    }
+}
+
+impl<T: Into<Vec<u8>>> From<T> for Bytes {
+    fn from(bytes: T) -> Self {
+        Self(bytes.into())
+    }
+}
+
+impl Serialize for Bytes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match std::str::from_utf8(&self.0) {
+            Ok(text) => serializer.serialize_str(text),
+            Err(_) => self.0.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Either {
+            Text(String),
+            Bytes(Vec<u8>),
+        }
+        Ok(match Either::deserialize(deserializer)? {
+            Either::Text(text) => text.into(),
+            Either::Bytes(bytes) => Self(bytes),
+        })
+    }
+}
+
+/// Says that bytes of a channel were taken, and as many more may be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Taken {
+    /// By the command, of its standard input.
+    Stdin(u32),
+    /// By the host, of standard output.
+    Stdout(u32),
+    /// By the host, of standard error.
+    Stderr(u32),
 }
 
 /// Size of a terminal in characters.
@@ -235,8 +299,12 @@ impl Frame {
     /// Writes the frame in one call where the stream takes it.
     ///
     /// # Errors
-    /// The stream's own.
+    /// The stream's own; `InvalidInput` for a payload over [`MAX_PAYLOAD`], and nothing is written.
     pub fn write(&self, to: &mut impl Write) -> io::Result<()> {
+        if self.payload.len() > MAX_PAYLOAD as usize {
+            let message = format!("{} bytes for one frame; at most {MAX_PAYLOAD} pass", self.payload.len());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
         let mut bytes = Vec::new();
         Self::encode(self.kind, &self.payload, &mut bytes);
         to.write_all(&bytes)
@@ -305,11 +373,31 @@ mod tests {
     #[test]
     fn unknown_kinds_and_giant_frames_are_refused() {
         for (bytes, expected) in [
-            (&[10, 0, 0, 0, 0][..], "frame of unknown kind 10"),
-            (&[2, 1, 0, 16, 0][..], "frame of 1048577 bytes; at most 1048576 are allowed"),
+            (&[11, 0, 0, 0, 0][..], "frame of unknown kind 11"),
+            (&[2, 1, 0, 64, 0][..], "frame of 4194305 bytes; at most 4194304 are allowed"),
         ] {
             assert_eq!(Frame::parse(bytes).unwrap_err().to_string(), expected);
             assert_eq!(Frame::read(&mut &*bytes).unwrap_err().to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn a_frame_that_nobody_would_take_is_not_written() {
+        let mut written = Vec::new();
+        let frame = Frame { kind: Kind::Request, payload: vec![0; MAX_PAYLOAD as usize + 1] };
+        assert_eq!(frame.write(&mut written).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        assert!(written.is_empty());
+    }
+
+    #[test]
+    fn bytes_survive_json_whatever_they_are() {
+        let all: Vec<u8> = (0..=255).collect();
+        for (bytes, json) in
+            [(&b"text \"x\""[..], Some(r#""text \"x\"""#)), (b"\xff\0", Some("[255,0]")), (&all, None)]
+        {
+            let written = serde_json::to_string(&Bytes::from(bytes)).unwrap();
+            assert!(json.is_none_or(|json| json == written), "{written}");
+            assert_eq!(serde_json::from_str::<Bytes>(&written).unwrap().0, bytes);
         }
     }
 

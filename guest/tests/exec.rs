@@ -20,6 +20,8 @@ fn connect() -> UnixStream {
     let (generation, reaper) =
         AGENT.get_or_init(|| (Generation::renewed_by(|_| Ok(())), Reaper::start().unwrap()));
     let (mut host, guest) = UnixStream::pair().unwrap();
+    // An agent that says nothing for so long never will.
+    host.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
     thread::spawn(move || serve(guest, generation, reaper));
     let hello = Hello { generation: 7, realtime_ns: 0, entropy: "5a".repeat(64) };
     Frame::json(Kind::Hello, &hello).write(&mut host).unwrap();
@@ -29,7 +31,7 @@ fn connect() -> UnixStream {
 /// A command as the user who runs the tests, who can become somebody else only as root.
 fn argv(argv: &[&str]) -> Exec {
     let user = (!is_root()).then(|| rustix::process::geteuid().as_raw().to_string());
-    Exec { argv: argv.iter().map(ToString::to_string).collect(), user, ..Exec::default() }
+    Exec { argv: argv.iter().map(|word| (*word).into()).collect(), user, ..Exec::default() }
 }
 
 fn sh(script: &str) -> Exec {
@@ -47,7 +49,7 @@ fn text(command: &Exec) -> String {
 fn failed(command: &Exec) -> Failure {
     match run(connect(), command.clone()).unwrap_err() {
         ClientError::Failed(failure) => failure,
-        other @ ClientError::Stream(_) => panic!("{other:?}"),
+        other => panic!("{other:?}"),
     }
 }
 
@@ -141,7 +143,7 @@ fn programs_are_looked_up_as_shells_do() {
     script("good", "#!/bin/sh\necho \"$0\"\n", 0o755);
     let path = format!("PATH=/nowhere:{}", folder.path().display());
     let within = |program: &str| Exec {
-        env: vec![path.clone()],
+        env: vec![path.clone().into()],
         workdir: Some(folder.path().to_str().unwrap().into()),
         ..argv(&[program])
     };
@@ -184,14 +186,19 @@ fn an_unknown_user_is_refused() {
 
 #[test]
 fn a_command_leads_its_own_session_with_default_signals() {
+    // As under nohup, and for what a script starts with `&`.
+    for number in [libc::SIGHUP, libc::SIGINT, libc::SIGPIPE, libc::SIGRTMIN()] {
+        // SAFETY: sets a disposition that no test here needs.
+        unsafe { libc::signal(number, libc::SIG_IGN) };
+    }
     let script = "set -- $(cut -d' ' -f1,5,6 /proc/$$/stat); [ $1 = $2 ] && [ $1 = $3 ] && echo leads
                   sed -n 's/^SigBlk:.//p; s/^SigIgn:.//p' /proc/self/status";
     let text = text(&sh(script));
-    let lines: Vec<_> = text.lines().collect();
-    assert_eq!(lines[..2], ["leads", "0000000000000000"], "blocked");
-    // Real-time signals aside: posix_spawn leaves the C library's own ignored in the test process.
-    let ignored = u64::from_str_radix(lines[2], 16).unwrap();
-    assert_eq!(ignored & 0x7fff_ffff, 0, "ignored");
+    // The C library keeps two real-time signals for itself, and their dispositions from all.
+    let mut lines = text.lines();
+    assert_eq!((lines.next(), lines.next()), (Some("leads"), Some("0000000000000000")), "blocked");
+    let ignored = u64::from_str_radix(lines.next().unwrap(), 16).unwrap();
+    assert_eq!(ignored & !(0b11 << 31), 0, "ignored");
 }
 
 #[test]
@@ -229,19 +236,100 @@ fn without_input_a_command_reads_its_end() {
     assert_eq!(text(&sh("cat; echo over")), "over\n");
 }
 
-#[test]
-fn a_closed_local_output_ends_the_command() {
-    struct Closed;
-    impl Write for Closed {
-        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
-            Err(io::ErrorKind::BrokenPipe.into())
-        }
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
+/// An output that takes nothing: its reader has gone.
+struct Closed;
+
+impl Write for Closed {
+    fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+        Err(io::ErrorKind::BrokenPipe.into())
     }
-    let session = Session::exec(connect(), argv(&["yes"])).unwrap();
-    assert_eq!(session.wait(&mut Closed, &mut Vec::new()).unwrap(), Exit::Signal(libc::SIGPIPE));
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Runs a command whose output nobody reads, while it gets all the input it takes.
+fn unread(script: &str) -> (ClientError, Duration) {
+    let began = Instant::now();
+    let session = Session::exec(connect(), sh(script)).unwrap();
+    let input = session.input();
+    thread::spawn(move || while input.data(&vec![0; 100_000]).is_ok() {});
+    (session.relay(&mut Closed, &mut io::sink()).unwrap_err(), began.elapsed())
+}
+
+#[test]
+fn a_command_whose_output_is_not_read_finds_it_closed() {
+    let folder = tempfile::tempdir().unwrap();
+    let status = folder.path().join("status");
+    // The shell lives on; what it starts is told as in a pipeline.
+    let script = format!("yes; echo $? >{}", status.display());
+    assert!(matches!(unread(&script).0, ClientError::Output { stderr: false, .. }));
+    assert_eq!(fs::read_to_string(&status).unwrap(), "141\n");
+}
+
+#[test]
+fn a_command_that_does_not_mind_a_closed_output_is_killed_after_a_grace() {
+    let (error, took) = unread("trap '' PIPE; echo a; while :; do sleep 0.1; done");
+    assert!(matches!(error, ClientError::Output { stderr: false, .. }), "{error:?}");
+    assert!(took >= Duration::from_secs(5), "{took:?}");
+}
+
+/// Reads what waits on standard output once the last word has come on standard error.
+struct Errors<'a>(usize, &'a mut Option<io::PipeReader>);
+
+impl Write for Errors<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        if self.0 == 5_000_005
+            && let Some(mut stdout) = self.1.take()
+        {
+            thread::spawn(move || io::copy(&mut stdout, &mut io::sink()));
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn an_output_that_takes_nothing_holds_up_neither_the_other_nor_the_input() {
+    // A pipe that is not read until everything else is over.
+    let (read_end, mut stdout) = io::pipe().unwrap();
+    let mut read_end = Some(read_end);
+    let session =
+        Session::exec(connect(), sh("yes | head -c 3000000 & head -c 5000000 >&2; echo over >&2; wait"))
+            .unwrap();
+    let input = session.input();
+    thread::spawn(move || while input.data(&vec![b'x'; 100_000]).is_ok() {});
+    let mut errors = Errors(0, &mut read_end);
+    assert_eq!(session.relay(&mut stdout, &mut errors).unwrap(), Exit::Code(0));
+    assert_eq!(errors.0, 5_000_005);
+}
+
+#[test]
+fn arguments_and_variables_pass_as_they_are() {
+    let odd = b"a\xff\xfe\n\"\\".to_vec();
+    let mut command = sh("printf %s \"$1\"; printf %s \"$ODD\" >&2");
+    command.argv.extend(["sh".into(), odd.clone().into()]);
+    command.env.push([b"ODD=".as_slice(), &odd].concat().into());
+    let expected = Output { exit: Exit::Code(0), stdout: odd.clone(), stderr: odd };
+    assert_eq!(output(&command), expected);
+}
+
+#[test]
+fn arguments_that_are_too_long_are_an_error_of_either_side() {
+    let command = |words: usize| {
+        let mut command = sh("echo $#");
+        command.argv.extend(std::iter::repeat_n("x".repeat(100_000).into(), words));
+        command
+    };
+    assert_eq!(text(&command(15)), "14\n");
+    let failure = failed(&command(30));
+    assert!(failure.exit_code == 126 && failure.message.contains("too long"), "{failure:?}");
+    let refused = Session::exec(connect(), command(50)).unwrap_err();
+    assert!(matches!(refused, ClientError::TooLong(_)), "{refused:?}");
 }
 
 /// Starts a command and hands out its stream, to act as a host that does as it likes.

@@ -7,6 +7,7 @@
 
 use crate::control::{Ended, Event, Failed, Launch, Request, Started};
 use crate::ipc::Channel;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::fs::File;
 use std::io::{self, Write};
@@ -15,6 +16,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 /// Where the runner's program is.
 #[derive(Clone, Debug)]
@@ -164,6 +166,20 @@ impl Runner {
         match self.event()? {
             Event::Ended(ended) => Ok(ended),
             other => Err(unexpected(other)),
+        }
+    }
+
+    /// Waits for the machine's end, but no longer than that; `None` where it lives on.
+    ///
+    /// # Errors
+    /// As [`Runner::wait`].
+    pub fn ended_within(&self, limit: Duration) -> Result<Option<Ended>, ClientError> {
+        let limit = Timespec::try_from(limit).ok();
+        let mut fds = [PollFd::new(&self.channel, PollFlags::IN)];
+        let found = rustix::io::retry_on_intr(|| poll(&mut fds, limit.as_ref()));
+        match found.map_err(|e| ClientError::Talk(e.into()))? {
+            0 => Ok(None),
+            _ => self.wait().map(Some),
         }
     }
 

@@ -10,7 +10,8 @@ const TAIL: u64 = 4096;
 /// where the log is empty or cannot be read.
 #[must_use]
 pub fn last_lines(log: &File, count: usize) -> String {
-    let length = log.metadata().map_or(0, |meta| meta.len());
+    // What is no file, a terminal say, has shown them already.
+    let length = log.metadata().map_or(0, |meta| if meta.is_file() { meta.len() } else { 0 });
     let start = length.saturating_sub(TAIL);
     let mut bytes = vec![0; (length - start) as usize];
     if length == 0 || log.read_exact_at(&mut bytes, start).is_err() {

@@ -284,4 +284,14 @@ impl Live {
         let vcpus = self.cpus.pause()?;
         Ok(Machine { vcpus, devices: self.devices, vm: self.vm })
     }
+
+    /// Stops the CPUs and writes out what they have left on the console.
+    ///
+    /// # Errors
+    /// Some of the console's output was lost, now or before.
+    pub fn finish(self) -> io::Result<()> {
+        // They may have stopped by themselves.
+        let _ = self.cpus.pause();
+        self.devices.set.close_console()
+    }
 }

@@ -102,7 +102,7 @@ fn main_loop(channel: &Channel, live: Live, sources: &Sources<'_>) -> Result<Ove
         if ready.cpus
             && let Some(stop) = live.cpus().stopped()
         {
-            finish(live);
+            finish(live)?;
             return over(stop);
         }
         if !ready.parent {
@@ -112,7 +112,7 @@ fn main_loop(channel: &Channel, live: Live, sources: &Sources<'_>) -> Result<Ove
             None => return Ok(Over::Abandoned),
             Some((Request::Connect { port }, fds)) => connect(&live, port, fds)?,
             Some((Request::Kill, _)) => {
-                finish(live);
+                finish(live)?;
                 return Ok(Over::Event(Event::Ended(Ended::Killed)));
             }
             Some((Request::Snapshot, fds)) => return snapshot(live, fds, sources),
@@ -158,11 +158,8 @@ fn snapshot(live: Live, fds: Vec<OwnedFd>, sources: &Sources<'_>) -> Result<Over
     Ok(Over::Event(Event::SnapshotTaken))
 }
 
-/// Stops the CPUs and writes out what they have left on the console.
-fn finish(live: Live) {
-    if let Ok(machine) = live.pause() {
-        drop(machine);
-    }
+fn finish(live: Live) -> Result<(), Failed> {
+    live.finish().map_err(|e| Failed { message: format!("cannot write the console's log: {e}"), hint: None })
 }
 
 fn over(stop: Stop) -> Result<Over, Failed> {

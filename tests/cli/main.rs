@@ -6,4 +6,5 @@ mod artifacts;
 mod bad_input;
 mod copy;
 mod diff;
+mod streams;
 mod support;

@@ -37,7 +37,7 @@ impl Machine {
 }
 
 fn shell(script: &str) -> Exec {
-    Exec { argv: ["sh", "-c", script].map(String::from).into(), ..Exec::default() }
+    Exec { argv: ["sh", "-c", script].map(Into::into).into(), ..Exec::default() }
 }
 
 #[test]

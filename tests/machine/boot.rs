@@ -1,6 +1,6 @@
 //! `smolpack boot`: streams, status, terminal, signals.
 
-use crate::support::{boot, hello, runners, smolpack, stdout, text};
+use crate::support::{boot, hello, runners, smolpack, stdout, text, wait_for_no_runner};
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -99,14 +99,6 @@ fn sleeping() -> std::process::Child {
     let mut up = [0; 3];
     child.stdout.as_mut().unwrap().read_exact(&mut up).unwrap();
     child
-}
-
-fn wait_for_no_runner() {
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while !runners().is_empty() {
-        assert!(Instant::now() < deadline, "runners left: {:?}", runners());
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 fn signal(name: &str, pid: u32) {

@@ -11,3 +11,4 @@ mod build;
 mod restore;
 mod setup;
 mod support;
+mod waits;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The program under test.
 pub(crate) fn smolpack() -> Command {
@@ -80,4 +80,13 @@ pub(crate) fn runners() -> Vec<u32> {
         (name.trim() == "smolpack-runner".get(..15)? && alive).then_some(pid)
     });
     processes.collect()
+}
+
+/// Waits until none is left.
+pub(crate) fn wait_for_no_runner() {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !runners().is_empty() {
+        assert!(Instant::now() < deadline, "runners left: {:?}", runners());
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }

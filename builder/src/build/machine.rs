@@ -13,6 +13,9 @@ use std::time::Duration;
 /// Lines of the console that are told with a failure.
 const CONSOLE_LINES: usize = 12;
 
+/// How long a machine may take to be over after its stream broke.
+const END_GRACE: Duration = Duration::from_secs(1);
+
 /// How a build boots machines.
 #[derive(Clone, Copy, Debug)]
 pub struct MachineOptions<'a> {
@@ -67,12 +70,12 @@ impl Machine {
             AgentError::Stream(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
                 MachineFailure::Timeout(self.timeout)
             }
-            AgentError::Stream(e) => match self.runner.wait() {
-                Ok(ended) => ClientError::Ended(ended).into(),
-                Err(ClientError::Talk(_)) => AgentError::Stream(e).into(),
+            AgentError::Stream(e) => match self.runner.ended_within(END_GRACE) {
+                Ok(Some(ended)) => ClientError::Ended(ended).into(),
+                Ok(None) | Err(ClientError::Talk(_)) => AgentError::Stream(e).into(),
                 Err(other) => other.into(),
             },
-            e @ AgentError::Failed(_) => e.into(),
+            e => e.into(),
         }
     }
 

@@ -42,7 +42,7 @@ fn capture(
 fn rehearse(machine: &Machine) -> Result<(), MachineFailure> {
     let stream = machine.connect()?;
     stream.set_read_timeout(Some(machine.timeout()))?;
-    let shell = Exec { argv: ["/bin/sh", "-c", ":"].map(str::to_owned).into(), ..Exec::default() };
+    let shell = Exec { argv: ["/bin/sh", "-c", ":"].map(Into::into).into(), ..Exec::default() };
     // An image without a shell is as good; a machine that ended shows at the next request.
     let _ = client::run(stream, shell);
     Ok(())

@@ -11,6 +11,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use smolpack_format::open_file;
+
 use crate::kernel::codec::Codec;
 
 /// What an `ar` archive begins with.
@@ -72,7 +74,7 @@ impl Package {
     /// # Errors
     /// Where the file is no package, is damaged, too large, or the disk is full.
     pub fn open(path: &Path, scratch: &Path) -> Result<Self, PackageError> {
-        let mut file = File::open(path).map_err(doing("opening it"))?;
+        let mut file = open_file(path).map_err(doing("opening it"))?;
         let (name, len) = find_data(&mut file)?;
         let data = spool(&name, BufReader::new(file).take(len), scratch)?;
         let files = index(&data)?;

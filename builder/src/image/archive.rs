@@ -2,11 +2,11 @@
 //! whether it is compressed, its contents say.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
 use serde::Deserialize;
+use smolpack_format::open_file;
 
 use super::cache::Shelf;
 use super::config::{self, ImageConfig, check_platform};
@@ -26,7 +26,7 @@ const MAX_LINKS: usize = 8;
 
 /// Reads an image from an archive on disk.
 pub(super) fn load_file(path: &Path, tag: Option<&str>, context: &Context<'_>) -> Result<Parts, ImageError> {
-    let open = || File::open(path).and_then(Region::whole);
+    let open = || open_file(path).and_then(Region::whole);
     let file = open().map_err(|e| ImageError::io(path, "cannot open", e))?;
     load(&file, &path.display().to_string(), tag, context)
 }

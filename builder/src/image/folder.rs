@@ -3,9 +3,10 @@
 //! Nothing is followed: links stay links. Files are opened only when their data is wanted. Names come
 //! in byte order, so equal folders give equal trees.
 
+use smolpack_format::open_file;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
-use std::fs::{self, File, Metadata as Stat};
+use std::fs::{self, Metadata as Stat};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -136,7 +137,7 @@ pub(super) fn names(folder: &Path) -> Result<Vec<Vec<u8>>, ImageError> {
 
 /// The stretches of data, from and to, of a file with holes.
 fn stretches(path: &Path, size: u64) -> Result<Vec<(u64, u64)>, Errno> {
-    let file = File::open(path).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
+    let file = open_file(path).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
     let mut found = Vec::new();
     let mut at = 0;
     while at < size {

@@ -1,10 +1,10 @@
 //! OCI layouts: `oci-layout`, `index.json` and `blobs/`, in a folder or in an archive.
 
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use smolpack_format::open_file;
 
 use super::error::{ErrorKind, ImageError};
 use super::limits::Limits;
@@ -172,7 +172,7 @@ struct Folder {
 impl Files for Folder {
     fn file(&self, name: &str) -> Result<Option<Region>, ImageError> {
         let path = self.root.join(name);
-        match File::open(&path).and_then(Region::whole) {
+        match open_file(&path).and_then(Region::whole) {
             Ok(region) => Ok(Some(region)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(ImageError::io(&path, "cannot open", error)),

@@ -1,13 +1,14 @@
 //! From a file somebody has to a kernel that can be kept: vmlinux, version, modules, what is missing.
 
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
+use smolpack_format::open_file;
+
 use super::codec::{self, Codec};
 use super::drivers;
-use super::error::{ImageFault, KernelError};
+use super::error::KernelError;
 use super::image::Image;
 use super::modules::{self, Module, ModuleFault, Modules, Selection};
 use crate::debian::{Entry, Package, PackageError};
@@ -25,12 +26,8 @@ pub(super) struct Imported {
 
 /// Reads a vmlinux, a bzImage or a Debian package; `scratch` is a folder for temporary files.
 pub(super) fn import(path: &Path, scratch: &Path) -> Result<Imported, KernelError> {
-    let mut file = File::open(path).map_err(|e| KernelError::io("open", path, e))?;
+    let mut file = open_file(path).map_err(|e| KernelError::io("open", path, e))?;
     let meta = file.metadata().map_err(|e| KernelError::io("read", path, e))?;
-    if !meta.is_file() {
-        let fault = ImageFault::NotAKernel("no regular file".into());
-        return Err(KernelError::Image { path: path.to_owned(), fault });
-    }
     let mut magic = [0; 8];
     let got = codec::read_up_to(&mut file, &mut magic).map_err(|e| KernelError::io("read", path, e))?;
     if Package::is_one(&magic[..got]) {

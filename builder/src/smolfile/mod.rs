@@ -19,7 +19,8 @@ mod scalars;
 mod schema;
 mod values;
 
-use std::io::Read;
+use smolpack_format::read_text_file;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use toml::de::DeTable;
@@ -67,13 +68,10 @@ impl Smolfile {
 }
 
 fn read_text(path: &Path) -> Result<String, SmolfileError> {
-    let failed = |source| SmolfileError::Read { path: path.to_owned(), source };
-    let file = std::fs::File::open(path).map_err(failed)?;
-    let mut bytes = Vec::new();
-    file.take(LONGEST_FILE + 1).read_to_end(&mut bytes).map_err(failed)?;
-    if bytes.len() as u64 > LONGEST_FILE {
-        return Err(SmolfileError::TooLong { path: path.to_owned(), limit: LONGEST_FILE });
-    }
+    let bytes = read_text_file(path, LONGEST_FILE).map_err(|source| match source.kind() {
+        ErrorKind::FileTooLarge => SmolfileError::TooLong { path: path.to_owned(), limit: LONGEST_FILE },
+        _ => SmolfileError::Read { path: path.to_owned(), source },
+    })?;
     String::from_utf8(bytes).map_err(|error| SmolfileError::NotText {
         path: path.to_owned(),
         offset: error.utf8_error().valid_up_to(),

@@ -1,5 +1,5 @@
-//! Where a container is written, or any file that must appear whole: a file of the caller's, or a new one that appears under its name
-//! complete or not at all.
+//! Where a container is written, or any file that must appear whole: a file of the caller's, or a new one
+//! that appears under its name complete or not at all.
 //!
 //! A new file has no name while it is written (`O_TMPFILE`), so a writer that is killed leaves nothing
 //! behind. Where the file system cannot do that it is a hidden file beside the final name, removed
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, openat, renameat, unlinkat};
 use rustix::io::Errno;
 
-use crate::{FormatError, Part};
+use crate::{FormatError, Part, kind_name};
 
 /// A file being written. Unless it is published it leaves no trace.
 #[derive(Debug)]
@@ -42,7 +42,8 @@ impl NewFile {
     /// A new file that is to appear at `path`.
     ///
     /// # Errors
-    /// `Usage` if the path names no file; `Io` if its folder does not exist or cannot be written to.
+    /// `Usage` if the path names no file, or a device or the like; `Io` if its folder does not exist or
+    /// cannot be written to.
     pub fn create(path: &Path) -> Result<Self, FormatError> {
         let fail = |what: &str, errno: Errno| {
             FormatError::io(Part::File, None, &format!("cannot {what} {}", path.display()), errno.into())
@@ -50,6 +51,13 @@ impl NewFile {
         let name = path
             .file_name()
             .ok_or_else(|| FormatError::usage(Part::File, format!("{} is no file name", path.display())))?;
+        // A device or a pipe would be replaced, not written to.
+        if let Some(kind) =
+            std::fs::metadata(path).ok().map(|meta| meta.file_type()).filter(|kind| !kind.is_file())
+        {
+            let message = format!("{} is {}; name a file", path.display(), kind_name(kind));
+            return Err(FormatError::usage(Part::File, message));
+        }
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = openat(CWD, parent.unwrap_or(Path::new(".")), flags, Mode::empty());

@@ -3,8 +3,10 @@
 use rustix::fs::{Mode, OFlags, ResolveFlags, mkdirat, open, openat2};
 use rustix::io::Errno;
 use rustix::process::geteuid;
+use std::ffi::OsStr;
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -40,19 +42,20 @@ pub(super) fn start(request: &Exec, root: Root<'_>, reaper: &Reaper) -> Result<R
     let Some(program) = request.argv.first() else {
         return Err(failure("no command was given".into(), 127));
     };
+    let name = String::from_utf8_lossy(&program.0);
     let accounts = Accounts::of(root.path());
     let user = resolve(request.user.as_deref().unwrap_or("0"), &accounts).map_err(|e| failure(e, 126))?;
-    let mut command = command(program, request, &user.home)?;
+    let mut command = command(&program.0, request, &user.home)?;
     root.stand_in(&mut command, request.workdir.as_deref().unwrap_or("/"))?;
     let ends = match request.terminal {
         Some(size) => attach_terminal(&mut command, size, user.uid),
         None => attach_pipes(&mut command),
     };
-    let ends = ends.map_err(|e| failure(format!("no input and output for {program}: {e}"), 126))?;
+    let ends = ends.map_err(|e| failure(format!("no input and output for {name}: {e}"), 126))?;
     let terminal = request.terminal.is_some();
     // SAFETY: between fork and exec only system calls are made, on memory prepared before the fork.
     unsafe { command.pre_exec(move || become_user(terminal, user.uid, user.gid, &user.groups)) };
-    let child = reaper.spawn(&mut command).map_err(|e| not_started(program, &e))?;
+    let child = reaper.spawn(&mut command).map_err(|e| not_started(&name, &e))?;
     // `command` is dropped here with the command's own ends; kept open, they would never report the end.
     Ok(Running { child, ends })
 }
@@ -118,16 +121,17 @@ pub(super) fn open_folder(root: &OwnedFd, path: &str) -> io::Result<OwnedFd> {
 }
 
 /// Program and environment: later variables win over earlier ones.
-fn command(program: &str, request: &Exec, home: &str) -> Result<Command, Failure> {
-    let mut command = Command::new(program);
-    command.args(&request.argv[1..]).env_clear();
+fn command(program: &[u8], request: &Exec, home: &str) -> Result<Command, Failure> {
+    let mut command = Command::new(OsStr::from_bytes(program));
+    command.args(request.argv[1..].iter().map(|word| OsStr::from_bytes(&word.0))).env_clear();
     command.env("PATH", DEFAULT_PATH).env("HOME", home);
     if let Some(term) = request.term.as_ref().filter(|_| request.terminal.is_some()) {
         command.env("TERM", term);
     }
     for pair in &request.env {
-        match pair.split_once('=') {
-            Some((name, value)) if !name.is_empty() => command.env(name, value),
+        let mut parts = pair.0.splitn(2, |byte| *byte == b'=').map(OsStr::from_bytes);
+        match (parts.next(), parts.next()) {
+            (Some(name), Some(value)) if !name.is_empty() => command.env(name, value),
             _ => return Err(failure(format!("environment {pair:?}: NAME=VALUE is needed"), 126)),
         };
     }
@@ -137,6 +141,7 @@ fn command(program: &str, request: &Exec, home: &str) -> Result<Command, Failure
 /// Makes the child the leader of a session, with its terminal if it has one, and drops to the user.
 fn become_user(terminal: bool, uid: u32, gid: u32, groups: &[u32]) -> io::Result<()> {
     let check = |result: libc::c_int| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
+    default_signals();
     rustix::process::setsid()?;
     if terminal {
         // Standard input is the terminal; 0 means not to take it from another session.
@@ -157,6 +162,15 @@ fn become_user(terminal: bool, uid: u32, gid: u32, groups: &[u32]) -> io::Result
         check(libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) as libc::c_int)?;
         check(libc::syscall(libc::SYS_setgid, gid) as libc::c_int)?;
         check(libc::syscall(libc::SYS_setuid, uid) as libc::c_int)
+    }
+}
+
+/// Lets every signal do what it does by default: what this process ignores, a command would ignore too.
+/// (std has emptied the mask.)
+fn default_signals() {
+    for number in 1..=libc::SIGRTMAX() {
+        // SAFETY: sets a disposition; where there is none to set (KILL, STOP), nothing happens.
+        unsafe { libc::signal(number, libc::SIG_DFL) };
     }
 }
 

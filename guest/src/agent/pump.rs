@@ -1,8 +1,8 @@
 //! Moving a running command's input, output and end.
 //!
-//! One thread and one `poll`, nothing blocks: output waits in its pipe while the host does not read,
-//! input waits in the stream while the command does not read, and signals and the vanishing of the host
-//! get through in both cases. (Only [`INPUT_LIMIT`] of unread input holds signals up.)
+//! One thread and one `poll`, nothing blocks: output waits in its pipe while the host does not take it,
+//! input waits here while the command does not read, never more than a window of it, and signals and the
+//! vanishing of the host get through in both cases.
 //!
 //! A command is over when its process is; a child it leaves behind may hold its output open forever. So
 //! what was in the pipes at its end is always delivered, and more only within [`LEFTOVER_GRACE`].
@@ -11,15 +11,13 @@ use super::exec::Running;
 use super::link::{Link, Received, retry};
 use super::pty;
 use super::reaper::Child;
-use crate::protocol::{Exit, Frame, Kind, Signal};
+use crate::protocol::{Exit, Frame, Kind, Signal, Taken, WINDOW};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionbio, ioctl_fionread, read, write};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// Unread input, in bytes, from which on the stream is no longer read.
-const INPUT_LIMIT: usize = 1 << 20;
 /// Output read at once, in bytes: what a pipe holds.
 const OUTPUT_CHUNK: usize = 64 << 10;
 /// How long children that a command left behind may go on writing to its output.
@@ -91,7 +89,7 @@ impl Pump {
             for (source, found) in self.wait()? {
                 match source {
                     Source::Stream => self.serve_stream(found)?,
-                    Source::Input => self.input.flush(),
+                    Source::Input => self.feed()?,
                     Source::Output(kind) => self.forward(kind)?,
                     Source::Child => self.collect()?,
                 }
@@ -112,7 +110,7 @@ impl Pump {
             watch(Source::Input, fd, PollFlags::OUT);
         }
         if !self.link.has_unsent() {
-            for output in &self.outputs {
+            for output in self.outputs.iter().filter(|output| output.window > 0) {
                 watch(Source::Output(output.kind), output.fd.as_fd(), PollFlags::IN);
             }
         }
@@ -133,10 +131,7 @@ impl Pump {
     }
 
     fn stream_events(&self) -> PollFlags {
-        let mut events = PollFlags::RDHUP;
-        if !self.input.is_full() {
-            events |= PollFlags::IN;
-        }
+        let mut events = PollFlags::RDHUP | PollFlags::IN;
         if self.link.has_unsent() {
             events |= PollFlags::OUT;
         }
@@ -145,23 +140,39 @@ impl Pump {
 
     fn serve_stream(&mut self, found: PollFlags) -> io::Result<()> {
         self.link.flush()?;
-        let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
-        if self.input.is_full() {
-            return if found.intersects(gone) { Err(vanished()) } else { Ok(()) };
-        }
-        if found.intersects(gone | PollFlags::IN) && self.link.receive()? == Received::End {
+        let readable = PollFlags::IN | PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+        if found.intersects(readable) && self.link.receive()? == Received::End {
             return Err(vanished());
         }
         while let Some(frame) = self.link.next_frame()? {
             self.obey(&frame)?;
         }
+        self.feed()
+    }
+
+    /// Lets the command have the input that waits, and the host know how much it took.
+    fn feed(&mut self) -> io::Result<()> {
         self.input.flush();
-        Ok(())
+        match self.input.take_untold() {
+            Some(bytes) => self.tell(Taken::Stdin(bytes)),
+            None => Ok(()),
+        }
+    }
+
+    fn tell(&mut self, taken: Taken) -> io::Result<()> {
+        let frame = Frame::json(Kind::Taken, &taken);
+        self.link.send(frame.kind, &frame.payload)
     }
 
     fn obey(&mut self, frame: &Frame) -> io::Result<()> {
         match frame.kind {
-            Kind::Stdin => self.input.accept(&frame.payload),
+            Kind::Stdin => self.input.accept(&frame.payload)?,
+            Kind::Stdout | Kind::Stderr if frame.payload.is_empty() => self.close(frame.kind),
+            Kind::Taken => match frame.decode()? {
+                Taken::Stdout(bytes) => self.widen(Kind::Stdout, bytes),
+                Taken::Stderr(bytes) => self.widen(Kind::Stderr, bytes),
+                Taken::Stdin(_) => return Err(invalid("the host took its own input".into())),
+            },
             Kind::Resize => {
                 if let Some(terminal) = &self.terminal {
                     pty::resize(terminal, frame.decode()?)?;
@@ -171,12 +182,24 @@ impl Pump {
                 let signal: Signal = frame.decode()?;
                 self.child.signal_group(signal.number);
             }
-            other => {
-                let message = format!("{other:?} frame while a command runs");
-                return Err(io::Error::new(io::ErrorKind::InvalidData, message));
-            }
+            other => return Err(invalid(format!("{other:?} frame while a command runs"))),
         }
         Ok(())
+    }
+
+    /// The host has no use for an output: the command finds it closed. A terminal, which is its input too,
+    /// hangs up.
+    fn close(&mut self, kind: Kind) {
+        self.outputs.retain(|output| output.kind != kind);
+        if self.terminal.is_some() {
+            self.child.signal_group(libc::SIGHUP);
+        }
+    }
+
+    fn widen(&mut self, kind: Kind, bytes: u32) {
+        for output in self.outputs.iter_mut().filter(|output| output.kind == kind) {
+            output.window = output.window.saturating_add(bytes as usize).min(WINDOW as usize);
+        }
     }
 
     fn forward(&mut self, kind: Kind) -> io::Result<()> {
@@ -184,10 +207,15 @@ impl Pump {
             return Ok(());
         }
         let Some(output) = self.outputs.iter_mut().find(|output| output.kind == kind) else { return Ok(()) };
-        match read(&output.fd, &mut self.buffer[..]) {
+        let some = output.window.min(OUTPUT_CHUNK);
+        if some == 0 {
+            return Ok(());
+        }
+        match read(&output.fd, &mut self.buffer[..some]) {
             // A terminal whose other end is closed says EIO.
             Ok(0) | Err(Errno::IO) => self.outputs.retain(|output| output.kind != kind),
             Ok(n) => {
+                output.window -= n;
                 output.owed = output.owed.map(|owed| owed.saturating_sub(n as u64));
                 self.link.send(kind, &self.buffer[..n])?;
             }
@@ -237,6 +265,10 @@ impl Pump {
     }
 }
 
+fn invalid(message: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, message)
+}
+
 fn vanished() -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, "the host closed the stream while a command ran")
 }
@@ -247,12 +279,14 @@ struct Output {
     fd: OwnedFd,
     /// Bytes that were in it when the command ended and are not forwarded yet.
     owed: Option<u64>,
+    /// Bytes that may be sent before the host has taken more.
+    window: usize,
 }
 
 impl Output {
     fn new(kind: Kind, fd: OwnedFd) -> io::Result<Self> {
         ioctl_fionbio(&fd, true)?;
-        Ok(Self { kind, fd, owed: None })
+        Ok(Self { kind, fd, owed: None, window: WINDOW as usize })
     }
 }
 
@@ -262,6 +296,8 @@ struct Input {
     fd: Option<OwnedFd>,
     waiting: Vec<u8>,
     written: usize,
+    /// Bytes that were taken since the host was told last.
+    taken: u32,
     /// The host has nothing more to say.
     ending: bool,
     terminal: bool,
@@ -270,20 +306,29 @@ struct Input {
 impl Input {
     fn new(fd: OwnedFd, terminal: bool) -> io::Result<Self> {
         ioctl_fionbio(&fd, true)?;
-        Ok(Self { fd: Some(fd), waiting: Vec::new(), written: 0, ending: false, terminal })
+        Ok(Self { fd: Some(fd), waiting: Vec::new(), written: 0, taken: 0, ending: false, terminal })
     }
 
     /// Takes the payload of a `Stdin` frame. A terminal stays open at the end of input: it is told by
     /// the character that ends it.
-    fn accept(&mut self, payload: &[u8]) {
+    fn accept(&mut self, payload: &[u8]) -> io::Result<()> {
+        if self.waiting.len() - self.written + payload.len() > WINDOW as usize {
+            return Err(invalid("the host sent more input than its window has room for".into()));
+        }
         match (payload.is_empty(), self.terminal) {
             (true, true) => self.waiting.push(END_OF_FILE),
             (true, false) => self.ending = true,
             (false, _) => self.waiting.extend_from_slice(payload),
         }
         if self.fd.is_none() {
-            self.waiting.clear();
+            self.close();
         }
+        Ok(())
+    }
+
+    /// The bytes taken, once they are worth a frame.
+    fn take_untold(&mut self) -> Option<u32> {
+        (self.taken >= WINDOW / 4).then(|| std::mem::take(&mut self.taken))
     }
 
     fn flush(&mut self) {
@@ -291,7 +336,10 @@ impl Input {
             && self.written < self.waiting.len()
         {
             match write(fd, &self.waiting[self.written..]) {
-                Ok(n) => self.written += n,
+                Ok(n) => {
+                    self.written += n;
+                    self.taken = self.taken.saturating_add(n as u32);
+                }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return self.compact(),
                 // The command has closed its input; what is sent to it is lost, as in a pipeline.
@@ -312,6 +360,7 @@ impl Input {
 
     fn close(&mut self) {
         self.fd = None;
+        self.taken = self.taken.saturating_add((self.waiting.len() - self.written) as u32);
         self.waiting.clear();
         self.written = 0;
     }
@@ -319,9 +368,5 @@ impl Input {
     /// The descriptor to wait for, where bytes wait.
     fn blocked(&self) -> Option<BorrowedFd<'_>> {
         self.fd.as_ref().filter(|_| !self.waiting.is_empty()).map(AsFd::as_fd)
-    }
-
-    fn is_full(&self) -> bool {
-        self.waiting.len() >= INPUT_LIMIT
     }
 }

@@ -140,7 +140,7 @@ fn furnish(request: &SetUp) -> Result<(), String> {
     let secrets = open_folder(&root, "/run/secrets").map_err(|e| failed("/run/secrets", e))?;
     for (name, value) in &request.secrets {
         let file = format!("{}/{name}", at(&secrets));
-        fs::write(&file, value)
+        fs::write(&file, &value.0)
             .and_then(|()| fs::set_permissions(&file, fs::Permissions::from_mode(0o400)))
             .map_err(|e| format!("cannot hand over the secret {name}: {e}"))?;
     }

@@ -16,7 +16,7 @@ const CUT: &[u8] = b"[smolpack: the log was full, what came before is dropped]\n
 /// The console log.
 ///
 /// A vCPU puts single bytes into a buffer; the event loop, woken by [`dirty`](Self::dirty), writes out
-/// what has gathered. Writing never fails: a log that cannot be written must not stop the machine.
+/// what has gathered. A log that cannot be written must not stop the machine: [`close`](Self::close) tells.
 pub(crate) struct Console {
     log: File,
     /// Bytes in the log; `None` where it is no regular file, which needs no bound.
@@ -24,6 +24,8 @@ pub(crate) struct Console {
     limit: u64,
     buffer: Vec<u8>,
     dirty: EventFd,
+    /// What lost output first.
+    failure: Option<io::Error>,
 }
 
 impl Console {
@@ -31,7 +33,14 @@ impl Console {
     pub(crate) fn new(log: File) -> Result<Self, DeviceError> {
         let metadata = log.metadata().map_err(|e| DeviceError::io("looking at the console log", e))?;
         let written = metadata.is_file().then_some(metadata.len());
-        Ok(Self { log, written, limit: MAX_LOG, buffer: Vec::with_capacity(BUFFER), dirty: new_eventfd()? })
+        Ok(Self {
+            log,
+            written,
+            limit: MAX_LOG,
+            buffer: Vec::with_capacity(BUFFER),
+            dirty: new_eventfd()?,
+            failure: None,
+        })
     }
 
     /// Readable when [`drain`](Self::drain) has something to write.
@@ -53,8 +62,19 @@ impl Console {
     /// Writes out what has gathered.
     pub(crate) fn drain(&mut self) {
         let _ = self.dirty.read();
-        let _ = self.write_out();
+        if let Err(e) = self.write_out() {
+            self.failure.get_or_insert(e);
+        }
         self.buffer.clear();
+    }
+
+    /// Writes out the rest.
+    ///
+    /// # Errors
+    /// Some output was lost, now or before.
+    pub(crate) fn close(&mut self) -> io::Result<()> {
+        self.drain();
+        self.failure.take().map_or(Ok(()), Err)
     }
 
     fn write_out(&mut self) -> io::Result<()> {
@@ -115,6 +135,14 @@ mod tests {
         console.push(b'x');
         drop(console);
         assert_eq!(read(&mut file), b"x");
+    }
+
+    #[test]
+    fn lost_output_is_told_at_the_end() {
+        let mut console = Console::new(File::options().append(true).open("/dev/full").unwrap()).unwrap();
+        console.push(b'x');
+        console.drain();
+        assert_eq!(console.close().unwrap_err().kind(), io::ErrorKind::StorageFull);
     }
 
     #[test]

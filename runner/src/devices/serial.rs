@@ -150,6 +150,14 @@ impl Serial {
         self.lock().writer_mut().0.drain();
     }
 
+    /// Writes out the rest.
+    ///
+    /// # Errors
+    /// Some output was lost, now or before.
+    pub(crate) fn close(&self) -> io::Result<()> {
+        self.lock().writer_mut().0.close()
+    }
+
     /// After a restore: has the driver look for what it may have missed.
     pub(crate) fn resume(&self) {
         trigger(&self.line);

@@ -201,6 +201,14 @@ impl DeviceSet {
         self.rng.resume();
     }
 
+    /// Writes out the rest of the console.
+    ///
+    /// # Errors
+    /// Some of it was lost, now or before.
+    pub fn close_console(&self) -> std::io::Result<()> {
+        self.serial.close()
+    }
+
     /// Readable when [`handle_events`](Self::handle_events) has something to do.
     pub fn epoll_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()

@@ -220,7 +220,7 @@ impl Setup<'_> {
         let secrets = &self.request.setup.secrets;
         let masked = telling(secrets);
         let transcript = RefCell::new(Transcript::new(progress, self.steps.draft()?));
-        let handed_over = secrets.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+        let handed_over = secrets.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();
         let exit =
             attend(&machine, SetUp { step, command: exec, secrets: handed_over }, &masked, &transcript);
         let transcript = transcript.into_inner();
@@ -281,7 +281,8 @@ impl Setup<'_> {
         if let Some(time) = self.request.created.or(image.config.created) {
             env.push(format!("SOURCE_DATE_EPOCH={}", time.seconds));
         }
-        let argv = ["/bin/sh", "-c", command].map(str::to_owned).into();
+        let argv = ["/bin/sh", "-c", command].map(Into::into).into();
+        let env = env.into_iter().map(Into::into).collect();
         Ok(Exec { argv, env, workdir: machine.workdir, ..Exec::default() })
     }
 }
@@ -293,7 +294,7 @@ fn attend(
     masked: &[(&str, &[u8])],
     transcript: &RefCell<Transcript<'_>>,
 ) -> Result<Exit, MachineFailure> {
-    let session = Session::set_up(machine.connect()?, command)?;
+    let session = Session::set_up(machine.connect()?, command).map_err(|e| machine.explain(e))?;
     // A machine that is gone already shows when the output is read.
     let _ = session.input().close();
     let mut stdout = Mask::new(masked, Lines::new(transcript));

@@ -6,6 +6,7 @@
 
 mod ignore;
 
+use smolpack_format::read_text_file;
 use smolpack_guest::user::{Accounts, resolve};
 use std::ffi::OsStr;
 use std::fs::{self, Metadata as Stat};
@@ -28,6 +29,8 @@ use ignore::Ignore;
 const IGNORE_FILE: &str = ".smolignore";
 /// The most of `/etc/passwd` and `/etc/group` that is read, bytes.
 const ACCOUNTS_MAX: u64 = 4 << 20;
+/// No file of patterns is longer, bytes.
+const IGNORE_MAX: u64 = 1 << 20;
 
 /// Where files are copied from, and how.
 #[derive(Clone, Copy, Debug)]
@@ -206,11 +209,11 @@ fn stat(path: &Path) -> Result<Stat, ImageError> {
 /// The patterns; a file that nobody named may be missing.
 fn read_ignore(root: &Path, named: Option<&str>) -> Result<Ignore, ImageError> {
     let path = root.join(named.unwrap_or(IGNORE_FILE));
-    let text = match fs::read_to_string(&path) {
+    let bytes = match read_text_file(&path, IGNORE_MAX) {
         Err(e) if e.kind() == IoErrorKind::NotFound && named.is_none() => return Ok(Ignore::default()),
         read => read.map_err(|e| ImageError::io(&path, "cannot read", e))?,
     };
-    Ignore::parse(&text).map_err(|(line, what)| {
+    Ignore::parse(&String::from_utf8_lossy(&bytes)).map_err(|(line, what)| {
         ImageError::corrupt(format!("{}, line {line}", path.display()), what)
             .with_hint("patterns are those of a .dockerignore")
     })

@@ -9,7 +9,6 @@ mod credentials;
 mod failure;
 mod partial;
 
-use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -24,6 +23,7 @@ use oci_client::manifest::{
     OCI_IMAGE_MEDIA_TYPE,
 };
 use oci_client::secrets::RegistryAuth;
+use smolpack_format::read_text_file;
 use tokio::runtime::Runtime;
 
 use super::cache::Shelf;
@@ -40,6 +40,8 @@ const AT_ONCE: usize = 4;
 /// A connection on which nothing comes for this long is given up.
 const STALL: Duration = Duration::from_secs(30);
 const CONNECT: Duration = Duration::from_secs(15);
+/// No file of certificates is longer, bytes.
+const AUTHORITIES_MAX: u64 = 16 << 20;
 
 const MANIFESTS: [&str; 4] = [
     OCI_IMAGE_INDEX_MEDIA_TYPE,
@@ -353,8 +355,9 @@ fn authorities(paths: &[PathBuf]) -> Result<Vec<Certificate>, ImageError> {
     const END: &str = "-----END CERTIFICATE-----";
     let mut found = Vec::new();
     for path in paths {
-        let text =
-            fs::read_to_string(path).map_err(|e| ImageError::io(path, "cannot read the certificates", e))?;
+        let text = read_text_file(path, AUTHORITIES_MAX)
+            .map_err(|e| ImageError::io(path, "cannot read the certificates", e))?;
+        let text = String::from_utf8_lossy(&text);
         let before = found.len();
         found.extend(text.split_inclusive(END).filter_map(|part| {
             let data = part.as_bytes()[part.find(BEGIN)?..].to_vec();
