@@ -9,8 +9,8 @@ use crate::terminal::RawMode;
 use clap::Args;
 use rustix::fs::OFlags;
 use smolpack_format::{Artifact, Manifest, kind_name, open_file};
-use smolpack_guest::client::{ClientError as AgentError, Input, Session};
-use smolpack_guest::protocol::{AGENT_PORT, Bytes, Exec, Exit};
+use smolpack_guest::client::{self, ClientError as AgentError, Input, Session};
+use smolpack_guest::protocol::{AGENT_PORT, Bytes, Exec, Exit, Request};
 use smolpack_runner::chain::chain;
 use smolpack_runner::client::{ClientError, Runner, RunnerProgram};
 use smolpack_runner::console::last_lines;
@@ -23,6 +23,10 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+/// How long a restored machine may take to answer where nobody says.
+const RESTORE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Lines of the console that are told with a failure.
+const CONSOLE_LINES: usize = 30;
 /// How long the runner may take to end, or to say why the machine did.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -59,6 +63,10 @@ pub struct BootArgs {
     /// Fail where the snapshot is missing or does not fit this host
     #[arg(long)]
     require_snapshot: bool,
+    /// How long a restored machine may take to answer before it is booted cold [default: as the artifact
+    /// says, else 10s]
+    #[arg(long, value_name = "TIME", value_parser = restore_timeout, conflicts_with = "cold")]
+    restore_timeout: Option<Duration>,
     /// Keep the guest's console in this file
     #[arg(long, value_name = "FILE")]
     console: Option<PathBuf>,
@@ -69,7 +77,6 @@ pub struct BootArgs {
 /// # Errors
 /// Failures of smolpack's own: the artifact, the host, or a machine that ended too early.
 pub fn boot(args: &BootArgs, out: &mut Output) -> Result<u8, CliError> {
-    let began = Instant::now();
     if args.tty && !(io::stdin().is_terminal() && io::stdout().is_terminal()) {
         return Err(CliError::bad_input("-t needs a terminal, and standard input or output is none")
             .hint("leave -t out"));
@@ -83,10 +90,7 @@ pub fn boot(args: &BootArgs, out: &mut Output) -> Result<u8, CliError> {
     warn_of_what_is_not_done(manifest, out);
     let command = command(args, manifest)?;
 
-    let console = console(args)?;
-    let machine = Machine { runner: RunnerProgram::Embedded(embedded::RUNNER).spawn()?, console };
-    let started = machine.launch(args, manifest, &file)?;
-    report(&started, began, out);
+    let machine = Machine::start(args, manifest, &file, out)?;
     let status = machine.run(args, command)?;
     machine.end(args.console.is_some())?;
     Ok(status)
@@ -166,10 +170,17 @@ fn console(args: &BootArgs) -> Result<File, CliError> {
     }
 }
 
-fn report(started: &Started, began: Instant, out: &Output) {
-    let took = began.elapsed().as_secs_f64() * 1000.0;
+fn restore_timeout(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(time) if !time.is_zero() => Ok(time),
+        Ok(_) => Err("give some time, such as 10s".to_owned()),
+        Err(e) => Err(format!("{e}; give a time such as 10s or 500ms")),
+    }
+}
+
+fn report(started: &Started, took: Duration, out: &Output) {
     match (&started.cold_reason, started.restored) {
-        (_, true) => out.note(format_args!("restored in {took:.0} ms")),
+        (_, true) => out.note(format_args!("restored in {:.0} ms", took.as_secs_f64() * 1000.0)),
         (Some(reason), _) => out.note(format_args!("booting cold: {reason}")),
         (None, _) => out.note("booting cold, as asked"),
     }
@@ -185,13 +196,64 @@ struct Machine {
 }
 
 impl Machine {
-    fn launch(&self, args: &BootArgs, manifest: &Manifest, file: &File) -> Result<Started, CliError> {
+    /// A machine that is up: restored, where that brings up one that answers in time, else booted cold.
+    fn start(args: &BootArgs, manifest: &Manifest, file: &File, out: &Output) -> Result<Self, CliError> {
+        let began = Instant::now();
         let start = match (args.cold, args.require_snapshot) {
             (true, _) => Start::Cold,
             (_, true) => Start::Restore,
             _ => Start::Any,
         };
-        Ok(self.runner.launch(Launch::new(start, manifest), file, &self.console)?)
+        let (machine, mut started) = Self::launch(args, manifest, file, start)?;
+        let took = began.elapsed();
+        let silent = if started.restored { machine.is_silent(args, manifest)? } else { None };
+        let Some(reason) = silent else {
+            report(&started, took, out);
+            return Ok(machine);
+        };
+        if args.require_snapshot {
+            let error = CliError::failed(reason + &last_lines(&machine.console, CONSOLE_LINES));
+            return Err(error.hint("let it boot cold, or give it longer with --restore-timeout"));
+        }
+        drop(machine);
+        let (machine, cold) = Self::launch(args, manifest, file, Start::Cold)?;
+        started = Started { cold_reason: Some(format!("{reason}.")), ..cold };
+        report(&started, took, out);
+        Ok(machine)
+    }
+
+    fn launch(
+        args: &BootArgs,
+        manifest: &Manifest,
+        file: &File,
+        start: Start,
+    ) -> Result<(Self, Started), CliError> {
+        let console = console(args)?;
+        let machine = Self { runner: RunnerProgram::Embedded(embedded::RUNNER).spawn()?, console };
+        let started = machine.runner.launch(Launch::new(start, manifest), file, &machine.console)?;
+        Ok((machine, started))
+    }
+
+    /// Why a restored machine does not answer in the time it has. Nothing has been asked of it before.
+    fn is_silent(&self, args: &BootArgs, manifest: &Manifest) -> Result<Option<String>, CliError> {
+        let told = manifest.snapshot.as_ref().and_then(|snapshot| snapshot.restore_timeout_ms);
+        let timeout = args.restore_timeout.or(told.map(Duration::from_millis)).unwrap_or(RESTORE_TIMEOUT);
+        let stream = match self.runner.connect(AGENT_PORT) {
+            Err(ClientError::Talk(e)) => Err(AgentError::Stream(e)),
+            stream => Ok(stream?),
+        };
+        let answer = stream.and_then(|stream| {
+            stream.set_read_timeout(Some(timeout.max(Duration::from_millis(1))))?;
+            client::ask(stream, &Request::Ping)
+        });
+        let Err(error) = answer else { return Ok(None) };
+        let why = match error {
+            AgentError::Stream(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                format!("it did not answer within {}", humantime::format_duration(timeout))
+            }
+            error => self.why_ended(&error),
+        };
+        Ok(Some(format!("The restored machine did not come up: {why}")))
     }
 
     /// Runs the command to its end.
@@ -235,19 +297,19 @@ impl Machine {
         if !matches!(error, AgentError::Stream(_)) {
             return CliError::failed(chain(error));
         }
-        let why = match self.runner.ended_within(GRACE) {
+        CliError::failed(self.why_ended(error) + &last_lines(&self.console, CONSOLE_LINES))
+    }
+
+    /// Why the stream to the agent broke.
+    fn why_ended(&self, error: &AgentError) -> String {
+        match self.runner.ended_within(GRACE) {
             Ok(None) => format!("the machine runs, but its agent is gone: {}", chain(error)),
-            Ok(Some(Ended::PowerOff)) => {
-                "the machine switched itself off before the command ended".to_owned()
-            }
-            Ok(Some(Ended::Reset)) => {
-                "the machine reset before the command ended; its kernel may have crashed".to_owned()
-            }
-            Ok(Some(Ended::Killed)) => "the machine was stopped before the command ended".to_owned(),
+            Ok(Some(Ended::PowerOff)) => "the machine switched itself off".to_owned(),
+            Ok(Some(Ended::Reset)) => "the machine reset; its kernel may have crashed".to_owned(),
+            Ok(Some(Ended::Killed)) => "the machine was stopped".to_owned(),
             Err(ClientError::Talk(_)) => chain(error),
             Err(e) => chain(&e),
-        };
-        CliError::failed(why + &last_lines(&self.console, 30))
+        }
     }
 
     /// Ends the machine after its command; the console's log is complete then, where it is kept.

@@ -321,6 +321,9 @@ pub struct Snapshot {
     /// What was running.
     #[serde(default)]
     pub start: SnapshotStart,
+    /// How long a restored machine may take to answer before it is booted cold, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restore_timeout_ms: Option<u64>,
 }
 
 /// What was running when memory was captured.

@@ -7,12 +7,11 @@ use crate::boot::{BootError, Cold, boot_cold};
 use crate::bus::Bus;
 use crate::chain::chain;
 use crate::control::{Launch, Start};
-
 use crate::devices::{Backing, DeviceConfig, DeviceError, DeviceSet, DiskConfig, WINDOWS, random};
 use crate::kvm::{Host, KvmError, Stop, Vcpu, Vm};
 use crate::layout;
 use crate::memory::Memory;
-use crate::restore::{RestoreError, restore};
+use crate::restore::{RestoreError, read_state, restore};
 use crate::snapshot::{self, SnapshotError};
 use crate::timings::Timings;
 use crate::vcpus::Running;
@@ -105,14 +104,15 @@ impl LaunchError {
     #[must_use]
     pub fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::Kvm(error)
-            | Self::Boot(BootError::Kvm(error))
-            | Self::Restore(RestoreError::Kvm(error)) => error.hint(),
+            Self::Kvm(error) | Self::Boot(BootError::Kvm(error)) => error.hint(),
             Self::Restore(RestoreError::NoSnapshot) => {
                 Some("build it on a host with KVM to get a snapshot, or let it boot cold")
             }
-            Self::Restore(RestoreError::Misfit(_)) => {
+            Self::Restore(error) if error.boots_cold() => {
                 Some("let it boot cold, or build it again on this host")
+            }
+            Self::Restore(_) => {
+                Some("get the file anew or build it again; --cold boots it without its snapshot")
             }
             _ => None,
         }
@@ -184,10 +184,12 @@ fn launch_restored(
     request: &Launch,
     timings: &mut Timings,
 ) -> Result<Machine, LaunchError> {
-    let restored = restore(from.host, from.artifact, timings)?;
-    let state = vmstate::from_bytes("devices", &restored.devices).map_err(RestoreError::from)?;
+    let state = read_state(from.host, from.artifact)?;
+    let saved = vmstate::from_bytes("devices", &state.devices).map_err(RestoreError::from)?;
+    timings.done("state and gate");
+    let restored = restore(from.host, from.artifact, &state, timings)?;
     let config = device_config(from, request.disk_bytes, true)?;
-    let devices = DeviceSet::restore(restored.vm.memory().guest(), config, &state)?;
+    let devices = DeviceSet::restore(restored.vm.memory().guest(), config, &saved)?;
     wire(&restored.vm, &devices)?;
     devices.resume();
     timings.done("devices");

@@ -14,8 +14,6 @@ pub struct Restored {
     pub vm: Vm,
     /// The CPUs.
     pub vcpus: Vec<Vcpu>,
-    /// The devices' state, encoded; they come after KVM's own, or their interrupts would be lost.
-    pub devices: Vec<u8>,
 }
 
 /// Why a snapshot could not be restored.
@@ -41,38 +39,75 @@ pub enum RestoreError {
         /// In the state.
         state: u64,
     },
+    /// The state is not that of the machine that the manifest describes.
+    #[error("section vmstate: {state} {what}, but the manifest says {manifest}")]
+    Contradiction {
+        /// What differs.
+        what: &'static str,
+        /// In the state.
+        state: u64,
+        /// In the manifest.
+        manifest: u64,
+    },
     /// The artifact cannot be read.
     #[error("cannot read the artifact")]
     Artifact(#[from] FormatError),
-    /// KVM refuses the state.
+    /// KVM refuses the state, or gives no machine for it.
     #[error(transparent)]
     Kvm(#[from] KvmError),
 }
 
 impl RestoreError {
-    /// Whether the artifact may be fine and a cold boot is the right answer on this host.
+    /// Whether the artifact may be fine and a cold boot is the right answer on this host. What one KVM takes
+    /// another may refuse.
     #[must_use]
     pub fn boots_cold(&self) -> bool {
         match self {
-            Self::NoSnapshot | Self::Misfit(_) | Self::Kvm(KvmError::MsrRefused { .. }) => true,
+            Self::NoSnapshot | Self::Misfit(_) | Self::Kvm(_) => true,
             Self::State(error) => error.is_newer(),
             _ => false,
         }
     }
 }
 
-/// Rebuilds a machine; it comes back paused.
-///
-/// The host is compared with the snapshot's before anything is built. Memory slots go before the
-/// interrupt controllers (ten times faster), CPUs before the clock, which must be right before any of
-/// them runs.
+/// Reads the state of the machine in the artifact, and compares it with the manifest and with this host.
 ///
 /// # Errors
-/// The snapshot does not fit this host, is malformed, or KVM refuses it.
-pub fn restore(host: &Host, artifact: &Artifact, timings: &mut Timings) -> Result<Restored, RestoreError> {
-    let state = read_state(artifact)?;
+/// There is none, it is malformed, contradicts the manifest, or does not fit this host.
+pub fn read_state(host: &Host, artifact: &Artifact) -> Result<MachineState, RestoreError> {
+    let section = artifact.section(SectionKind::VmState)?.ok_or(RestoreError::NoSnapshot)?;
+    if section.len() > vmstate::MAX_BYTES {
+        return Err(StateError::TooLong(section.len()).into());
+    }
+    let mut bytes = vec![0; section.len() as usize];
+    section.read_at(&mut bytes, 0)?;
+    let state = MachineState::decode(&bytes)?;
+    let manifest = artifact.manifest();
+    for (what, state, manifest) in [
+        ("virtual CPUs", state.vcpus.len() as u64, u64::from(manifest.cpus)),
+        ("bytes of memory", state.origin.memory, manifest.memory_mib.saturating_mul(1 << 20)),
+    ] {
+        if state != manifest {
+            return Err(RestoreError::Contradiction { what, state, manifest });
+        }
+    }
     gate::check(&state, host)?;
-    timings.done("state and gate");
+    Ok(state)
+}
+
+/// Rebuilds a machine whose state was [read](read_state); it comes back paused.
+///
+/// Memory slots go before the interrupt controllers (ten times faster), CPUs before the clock, which must be
+/// right before any of them runs.
+///
+/// # Errors
+/// Memory cannot be mapped, or KVM refuses the state.
+pub fn restore(
+    host: &Host,
+    artifact: &Artifact,
+    state: &MachineState,
+    timings: &mut Timings,
+) -> Result<Restored, RestoreError> {
     let section = artifact.section(SectionKind::Memory)?.ok_or(RestoreError::NoSnapshot)?;
     if section.len() != state.origin.memory {
         return Err(RestoreError::Length { section: section.len(), state: state.origin.memory });
@@ -83,21 +118,11 @@ pub fn restore(host: &Host, artifact: &Artifact, timings: &mut Timings) -> Resul
     timings.done("VM");
     let mut vcpus =
         (0..state.vcpus.len() as u32).map(|i| vm.create_vcpu(i)).collect::<Result<Vec<_>, _>>()?;
-    gate::check_tsc(&state, vcpus[0].tsc_khz()?, host)?;
+    gate::check_tsc(state, vcpus[0].tsc_khz()?, host)?;
     for (vcpu, saved) in vcpus.iter_mut().zip(&state.vcpus) {
         vcpu.restore(saved, host)?;
     }
     vm.restore(&state.vm)?;
     timings.done("CPUs and clock");
-    Ok(Restored { vm, vcpus, devices: state.devices })
-}
-
-fn read_state(artifact: &Artifact) -> Result<MachineState, RestoreError> {
-    let section = artifact.section(SectionKind::VmState)?.ok_or(RestoreError::NoSnapshot)?;
-    if section.len() > vmstate::MAX_BYTES {
-        return Err(StateError::TooLong(section.len()).into());
-    }
-    let mut bytes = vec![0; section.len() as usize];
-    section.read_at(&mut bytes, 0)?;
-    Ok(MachineState::decode(&bytes)?)
+    Ok(Restored { vm, vcpus })
 }

@@ -66,6 +66,7 @@ pub unsafe fn write(
         backend: state.origin.backend.name().into(),
         device_model: state.origin.device_model,
         start: manifest::SnapshotStart::default(),
+        restore_timeout_ms: parent.manifest().snapshot.as_ref().and_then(|parent| parent.restore_timeout_ms),
     });
     writer.finish(manifest)?;
     Ok(())

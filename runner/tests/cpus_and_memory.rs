@@ -7,11 +7,9 @@ mod tiny;
 use smolpack_runner::kvm::msr::{self, Msr};
 use smolpack_runner::kvm::{Host, Vcpu, VcpuState, Vm};
 use smolpack_runner::layout;
-use smolpack_runner::restore::restore;
 use smolpack_runner::snapshot::capture;
-use smolpack_runner::timings::Timings;
 use std::time::Duration;
-use tiny::machine::{boot, run_for, snapshot};
+use tiny::machine::{boot, restored, run_for, snapshot};
 use vm_memory::{Bytes, GuestAddress};
 
 #[test]
@@ -77,7 +75,7 @@ fn round_trip(cpus: u32, memory_mib: u64, window: u64) {
     }
     let vcpus = run_for(vcpus, 50);
     let artifact = snapshot(&host, &vm, &vcpus, &folder.path().join("snapshot"));
-    let restored = restore(&host, &artifact, &mut Timings::start()).unwrap();
+    let restored = restored(&host, &artifact).unwrap();
     assert_same_registers(&host, &vcpus, &restored.vcpus);
     assert_same_memory(&vm, &restored.vm);
     let before = restored.vcpus[0].registers().unwrap().0.rax;
@@ -118,7 +116,7 @@ fn ten_generations_of_snapshots_lose_no_write() {
     for generation in 0..10 {
         vcpus = run_for(vcpus, 10);
         let artifact = snapshot(&host, &vm, &vcpus, &folder.path().join(generation.to_string()));
-        let restored = restore(&host, &artifact, &mut Timings::start()).unwrap();
+        let restored = restored(&host, &artifact).unwrap();
         assert_same_registers(&host, &vcpus, &restored.vcpus);
         assert_same_memory(&vm, &restored.vm);
         (vm, vcpus) = (restored.vm, restored.vcpus);
@@ -139,7 +137,7 @@ fn the_clock_does_not_count_the_time_a_snapshot_lay_on_a_disk() {
     let before = capture(&host, &vm, &vcpus, Vec::new()).unwrap().vm.clock_ns();
     let artifact = snapshot(&host, &vm, &vcpus, &folder.path().join("snapshot"));
     std::thread::sleep(Duration::from_secs(2));
-    let restored = restore(&host, &artifact, &mut Timings::start()).unwrap();
+    let restored = restored(&host, &artifact).unwrap();
     let after = capture(&host, &restored.vm, &restored.vcpus, Vec::new()).unwrap().vm.clock_ns();
     assert!((before..before + 1_500_000_000).contains(&after), "{before} became {after}");
 }
@@ -151,7 +149,7 @@ fn the_tsc_is_the_same_on_all_cpus_after_a_restore() {
     let (vm, vcpus) = boot(&host, 2, 64, 2 << 20);
     let vcpus = run_for(vcpus, 10);
     let artifact = snapshot(&host, &vm, &vcpus, &folder.path().join("snapshot"));
-    let restored = restore(&host, &artifact, &mut Timings::start()).unwrap();
+    let restored = restored(&host, &artifact).unwrap();
     let tsc = |cpu: usize| {
         let saved = restored.vcpus[cpu].save(&host).unwrap();
         saved.msrs.iter().find(|m| m.index == msr::TSC).unwrap().value

@@ -8,11 +8,10 @@ use smolpack_runner::chain::chain;
 use smolpack_runner::gate::Misfit;
 use smolpack_runner::kvm::msr::Msr;
 use smolpack_runner::kvm::{Backend, Host};
-use smolpack_runner::restore::{RestoreError, restore};
+use smolpack_runner::restore::RestoreError;
 use smolpack_runner::snapshot::capture;
-use smolpack_runner::timings::Timings;
 use smolpack_runner::vmstate::{MachineState, StateError};
-use tiny::machine::{boot, run_for, write};
+use tiny::machine::{boot, restored, run_for, write};
 
 type Doctor = fn(&mut MachineState);
 
@@ -24,8 +23,8 @@ fn restore_doctored(doctor: Doctor) -> RestoreError {
     let vcpus = run_for(vcpus, 5);
     let mut state = capture(&host, &vm, &vcpus, Vec::new()).unwrap();
     doctor(&mut state);
-    let artifact = write(&state, &vm, &folder.path().join("snapshot"));
-    restore(&host, &artifact, &mut Timings::start()).unwrap_err()
+    let artifact = write(&state, &vm, 1, &folder.path().join("snapshot"));
+    restored(&host, &artifact).unwrap_err()
 }
 
 #[test]
@@ -49,6 +48,32 @@ fn each_field_that_differs_is_named_and_leads_to_a_cold_boot() {
         assert!(matches!(error, RestoreError::Misfit(_)), "{name}: {error}");
         assert!(chain(&error).contains(says), "{name}: {error}");
         assert!(error.boots_cold(), "{name}");
+    }
+}
+
+#[test]
+fn whatever_kvm_refuses_leads_to_a_cold_boot() {
+    let cases: [(&str, Doctor); 8] = [
+        ("KVM_SET_CPUID2", |s| leaf(s, 0x8000_0008).eax = 0x2124),
+        ("KVM_SET_MP_STATE", |s| s.vcpus[0].mp_state.mp_state = 99),
+        ("KVM_SET_SREGS", |s| s.vcpus[0].sregs.cr4 = !0),
+        ("KVM_SET_XSAVE", |s| {
+            s.vcpus[0].xsave.resize(528, 0);
+            s.vcpus[0].xsave.resize(576, 0xff); // bytes of the header that must be 0
+        }),
+        ("KVM_SET_XCRS", |s| s.vcpus[0].xcrs.xcrs[0].value = 0),
+        ("KVM_SET_DEBUGREGS", |s| s.vcpus[0].debugregs.dr6 = !0),
+        ("model-specific register 0xc0000082", |s| {
+            s.vcpus[0].msrs.push(Msr { index: 0xc000_0082, value: 1 << 63 });
+        }),
+        ("KVM_SET_VCPU_EVENTS", |s| s.vcpus[0].events.flags = !0),
+    ];
+    for (call, doctor) in cases {
+        println!("{call}");
+        let error = restore_doctored(doctor);
+        assert!(matches!(error, RestoreError::Kvm(_)), "{call}: {error}");
+        assert!(chain(&error).contains(call), "{call}: {}", chain(&error));
+        assert!(error.boots_cold(), "{call}");
     }
 }
 
@@ -83,9 +108,10 @@ fn a_frequency_within_the_tolerance_is_not_even_set() {
 
 #[test]
 fn a_damaged_state_is_an_error_and_not_a_cold_boot() {
-    let cases: [(&str, Doctor, &str); 4] = [
+    let cases: [(&str, Doctor, &str); 5] = [
         ("no CPU", |s| s.vcpus.clear(), "vcpu"),
-        ("memory of another size", |s| s.origin.memory += 4096, "section memory"),
+        ("one CPU more", |s| s.vcpus.push(s.vcpus[0].clone()), "2 virtual CPUs, but the manifest says 1"),
+        ("memory of another size", |s| s.origin.memory += 4096, "67112960 bytes of memory, but"),
         ("frequency of 0", |s| s.vcpus[0].tsc_khz = 0, "TSC frequency"),
         ("too many registers", |s| s.vcpus[0].msrs = vec![Msr { index: 1, value: 1 }; 2000], "2000"),
     ];

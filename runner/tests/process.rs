@@ -8,6 +8,7 @@ use smolpack_format::Artifact;
 use smolpack_runner::client::{ClientError, Runner, RunnerProgram};
 use smolpack_runner::control::{Ended, Launch, Start, Started};
 use smolpack_runner::kvm::{Backend, Host};
+use smolpack_runner::vmstate::MachineState;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -183,27 +184,65 @@ fn without_a_snapshot_any_boots_cold_and_says_so_and_restore_fails_with_a_hint()
     assert!(error.hint().is_some());
 }
 
-#[test]
-fn a_snapshot_of_another_kind_of_host_boots_cold_and_says_why() {
+type Doctor = fn(&mut MachineState);
+
+/// An artifact whose snapshot was changed.
+fn doctored(bench: &Bench, doctor: Doctor) -> PathBuf {
     let host = Host::open().unwrap();
-    let bench = Bench::new(tiny::LETTERS);
     let (vm, vcpus) = tiny::machine::boot(&host, 1, MEMORY_MIB, 2 << 20);
-    let mut state = smolpack_runner::snapshot::capture(&host, &vm, &vcpus, Vec::new()).unwrap();
-    state.origin.backend = if host.backend == Backend::Vmx { Backend::Svm } else { Backend::Vmx };
-    let checkpoint = tiny::machine::write(&state, &vm, &bench.path("checkpoint"));
-    let mut writer = smolpack_format::Writer::create(&bench.path("odd")).unwrap();
-    let machine = Artifact::open(&bench.artifact).unwrap();
-    for kind in [smolpack_format::SectionKind::Kernel, smolpack_format::SectionKind::Disk] {
-        writer.copy_section(&machine, kind).unwrap();
+    let bytes = restored_devices(bench);
+    let mut state = smolpack_runner::snapshot::capture(&host, &vm, &vcpus, bytes).unwrap();
+    doctor(&mut state);
+    let checkpoint = tiny::machine::write(&state, &vm, 1, &bench.path("checkpoint"));
+    let path = bench.path("odd");
+    tiny::pack(&Artifact::open(&bench.artifact).unwrap(), &checkpoint, &path);
+    path
+}
+
+/// The devices' state, out of a snapshot that is whole.
+fn restored_devices(bench: &Bench) -> Vec<u8> {
+    let (runner, _) = bench.launch(Start::Cold, &bench.artifact, "first").unwrap();
+    let whole = Artifact::open(&bench.snapshot(&runner, "whole")).unwrap();
+    smolpack_runner::restore::read_state(&Host::open().unwrap(), &whole).unwrap().devices
+}
+
+#[test]
+fn a_snapshot_that_does_not_fit_or_that_kvm_refuses_boots_cold_and_says_why() {
+    let another: Doctor = |state| {
+        let here = state.origin.backend;
+        state.origin.backend = if here == Backend::Vmx { Backend::Svm } else { Backend::Vmx };
+    };
+    let cases: [(Doctor, &str); 2] = [
+        (another, "The snapshot does not fit this host: it was taken under"),
+        (|state| state.vcpus[0].sregs.cr4 = !0, "KVM refused KVM_SET_SREGS"),
+    ];
+    for (doctor, says) in cases {
+        let bench = Bench::new(tiny::LETTERS);
+        let odd = doctored(&bench, doctor);
+        let (_runner, started) = bench.launch(Start::Any, &odd, "console").unwrap();
+        let reason = started.cold_reason.unwrap();
+        assert!(reason.starts_with(says), "{reason}");
+        assert!(!bench.wait_for_console("console", 5).is_empty());
+        let error = bench.launch(Start::Restore, &odd, "strict").unwrap_err();
+        assert!(error.hint().is_some_and(|hint| hint.contains("cold")), "{error}");
     }
-    for kind in [smolpack_format::SectionKind::VmState, smolpack_format::SectionKind::Memory] {
-        writer.copy_section(&checkpoint, kind).unwrap();
+}
+
+#[test]
+fn a_snapshot_that_contradicts_the_manifest_is_refused() {
+    let cases: [(Doctor, &str); 3] = [
+        (|state| state.vcpus.push(state.vcpus[0].clone()), "2 virtual CPUs, but the manifest says 1"),
+        (|state| state.origin.memory *= 2, "134217728 bytes of memory, but the manifest says 67108864"),
+        (|state| state.devices.truncate(20), "part \"devices\" is malformed"),
+    ];
+    for (doctor, says) in cases {
+        let bench = Bench::new(tiny::LETTERS);
+        let odd = doctored(&bench, doctor);
+        let error = bench.launch(Start::Any, &odd, "console").unwrap_err();
+        assert!(error.to_string().contains(says), "{error}");
+        assert!(error.hint().is_some_and(|hint| hint.contains("--cold")), "{error}");
+        bench.launch(Start::Cold, &odd, "console").unwrap();
     }
-    writer.finish(machine.manifest().clone()).unwrap();
-    let (_runner, started) = bench.launch(Start::Any, &bench.path("odd"), "console").unwrap();
-    let reason = started.cold_reason.unwrap();
-    assert!(reason.starts_with("The snapshot does not fit this host: it was taken under"), "{reason}");
-    assert!(!bench.wait_for_console("console", 5).is_empty());
 }
 
 #[test]

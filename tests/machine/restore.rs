@@ -1,6 +1,8 @@
 //! What holds after a restore.
 
-use crate::support::{boot, debian, hello, now, stdout, text};
+use crate::support::{boot, debian, hello, now, scratch, stdout, text};
+use smolpack_format::{Artifact, SectionKind, SectionOptions, Writer};
+use smolpack_runner::vmstate::MachineState;
 use std::collections::BTreeSet;
 
 #[test]
@@ -65,4 +67,66 @@ fn two_restores_at_once_do_not_disturb_each_other() {
         threads.map(|thread| thread.join().unwrap())
     });
     assert_ne!(both[0], both[1]);
+}
+
+type Doctor = fn(&mut MachineState);
+
+/// The machine with a snapshot that was changed, its digests right.
+fn doctored(name: &str, doctor: Doctor) -> String {
+    let machine = Artifact::open(hello().as_ref()).unwrap();
+    let section = machine.section(SectionKind::VmState).unwrap().unwrap();
+    let mut bytes = vec![0; section.len() as usize];
+    section.read_at(&mut bytes, 0).unwrap();
+    let mut state = MachineState::decode(&bytes).unwrap();
+    doctor(&mut state);
+    let path = scratch().join(name);
+    let mut writer = Writer::create(&path).unwrap();
+    for section in machine.sections() {
+        if section.kind != SectionKind::VmState {
+            writer.copy_section(&machine, section.kind).unwrap();
+        }
+    }
+    let mut vmstate = writer.section(SectionKind::VmState, SectionOptions::blob()).unwrap();
+    vmstate.data(&state.encode()).unwrap();
+    vmstate.finish().unwrap();
+    writer.finish(machine.manifest().clone()).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_restored_machine_that_does_not_come_up_is_booted_cold() {
+    let cases: [(&str, Doctor, &str); 3] = [
+        ("refused", |state| state.vcpus[0].xcrs.xcrs[0].value = 0, "KVM refused KVM_SET_XCRS"),
+        (
+            "wild",
+            |state| {
+                // A fault without a handler, three times over.
+                state.vcpus[0].sregs.idt.limit = 0;
+                state.vcpus[0].regs.rip = 0x1000;
+            },
+            "did not come up: the machine reset",
+        ),
+        (
+            "asleep",
+            |state| {
+                // Halted, interrupts off: nothing wakes it.
+                state.vcpus[0].regs.rflags &= !0x200;
+                state.vcpus[0].mp_state.mp_state = 3;
+            },
+            "it did not answer within 2s",
+        ),
+    ];
+    for (name, doctor, says) in cases {
+        let file = doctored(name, doctor);
+        let out = boot(&["--restore-timeout", "2s", &file, "--", "echo", "up"]);
+        assert_eq!(stdout(&out), "up\n", "{name}");
+        let said = text(&out.stderr);
+        assert!(said.contains("booting cold: ") && said.contains(says), "{name}: {said}");
+        assert_eq!(said.lines().count(), 1, "{name}: {said}");
+
+        let out = boot(&["--restore-timeout", "2s", "--require-snapshot", &file, "--", "echo", "up"]);
+        assert_eq!((out.status.code(), text(&out.stdout)), (Some(125), String::new()), "{name}");
+        let said = text(&out.stderr);
+        assert!(said.contains(says) && said.contains("try: "), "{name}: {said}");
+    }
 }

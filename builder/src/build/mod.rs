@@ -14,7 +14,7 @@ pub use error::BuildError;
 pub use machine::{MachineFailure, MachineOptions};
 pub use setup::{SetupError, SetupOptions, SetupReport, StepReport};
 
-use smolpack_format::{Artifact, Digest, SectionKind, Writer};
+use smolpack_format::{Artifact, Digest, SectionKind, Writer, manifest};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -23,6 +23,7 @@ use crate::image::{self, CopyOptions, Image, ImageSource, LoadOptions};
 use crate::kernel::{Kernel, KernelStore};
 use crate::machine::MachineSpec;
 use crate::progress::Progress;
+use crate::smolfile::Delay;
 use crate::tree::Timestamp;
 
 /// What to build, and with what.
@@ -131,7 +132,7 @@ pub fn build(request: &Request, progress: &mut dyn Progress) -> Result<Built, Bu
             Ok(options) => Some(snapshot::take(options, &cold, unnamed(folder)?, progress)?),
             Err(why) => return Err(BuildError::NoMachine(why.clone())),
         };
-        merge(&Artifact::from_file(cold)?, snapshot.as_ref(), request.output, progress)?
+        merge(request, &Artifact::from_file(cold)?, snapshot.as_ref(), progress)?
     };
     let bytes = std::fs::metadata(request.output)?.len();
     Ok(Built { digest, bytes })
@@ -213,13 +214,13 @@ fn same(one: &Artifact, two: &Artifact) -> Result<(), BuildError> {
 
 /// The cold artifact and its snapshot, where there is one, under their name.
 fn merge(
+    request: &Request,
     cold: &Artifact,
     snapshot: Option<&Artifact>,
-    output: &Path,
     progress: &mut dyn Progress,
 ) -> Result<Digest, BuildError> {
     progress.phase("packing", None);
-    let mut writer = Writer::create(output)?;
+    let mut writer = Writer::create(request.output)?;
     for kind in [SectionKind::Kernel, SectionKind::Initrd, SectionKind::Disk] {
         writer.copy_section(cold, kind)?;
     }
@@ -228,7 +229,11 @@ fn merge(
         for kind in [SectionKind::VmState, SectionKind::Memory, SectionKind::Overlay] {
             writer.copy_section(snapshot, kind)?;
         }
-        manifest.snapshot.clone_from(&snapshot.manifest().snapshot);
+        let restore_timeout = request.spec.smolfile.snapshot.restore_timeout;
+        manifest.snapshot = snapshot.manifest().snapshot.clone().map(|snapshot| manifest::Snapshot {
+            restore_timeout_ms: restore_timeout.map(Delay::millis),
+            ..snapshot
+        });
     }
     Ok(writer.finish(manifest)?)
 }

@@ -346,6 +346,7 @@ impl Decode for Snapshot {
             warm: table.or_default("warm"),
             ready: table.value("ready"),
             timeout: positive(&mut table, "timeout"),
+            restore_timeout: positive(&mut table, "restore_timeout"),
             start: table.or_default("start"),
         };
         table.finish();

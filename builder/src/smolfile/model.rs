@@ -285,6 +285,9 @@ pub struct Snapshot {
     /// How long to wait for `ready`.
     #[schemars(with = "Delay")]
     pub timeout: Option<Delay>,
+    /// How long a restored machine may take to answer before it is booted cold.
+    #[schemars(with = "Delay", extend("default" = "10s"))]
+    pub restore_timeout: Option<Delay>,
     /// What runs when memory is captured: only the agent, or the machine's own command as well.
     #[schemars(extend("default" = "agent"))]
     pub start: SnapshotStart,

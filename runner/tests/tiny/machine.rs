@@ -7,7 +7,9 @@ use smolpack_runner::boot::{Cold, boot_cold};
 use smolpack_runner::bus::Bus;
 use smolpack_runner::kvm::{Host, Vcpu, Vm};
 use smolpack_runner::layout;
+use smolpack_runner::restore::{RestoreError, Restored, read_state, restore};
 use smolpack_runner::snapshot::{capture, write_sections};
+use smolpack_runner::timings::Timings;
 use smolpack_runner::vcpus::Running;
 use smolpack_runner::vmstate::MachineState;
 use std::path::Path;
@@ -61,17 +63,23 @@ pub(crate) fn run_for(vcpus: Vec<Vcpu>, ms: u64) -> Vec<Vcpu> {
 /// Takes a snapshot of a paused machine into a file of its own.
 pub(crate) fn snapshot(host: &Host, vm: &Vm, vcpus: &[Vcpu], path: &Path) -> Artifact {
     let state = capture(host, vm, vcpus, Vec::new()).unwrap();
-    write(&state, vm, path)
+    write(&state, vm, vcpus.len() as u32, path)
 }
 
-/// Writes a snapshot with this state and the machine's memory.
-pub(crate) fn write(state: &MachineState, vm: &Vm, path: &Path) -> Artifact {
+/// Writes a snapshot with this state and the machine's memory, its manifest saying so many CPUs.
+pub(crate) fn write(state: &MachineState, vm: &Vm, cpus: u32, path: &Path) -> Artifact {
     let mut writer = Writer::create(path).unwrap();
     // SAFETY: the CPUs are paused and there are no devices.
     unsafe { write_sections(&mut writer, state, vm.memory()) }.unwrap();
     let memory_mib = vm.memory().len() >> 20;
-    let mut manifest = Manifest::new(Kind::Checkpoint, state.vcpus.len() as u32, memory_mib, 1 << 20);
+    let mut manifest = Manifest::new(Kind::Checkpoint, cpus, memory_mib, 1 << 20);
     manifest.parent = Some(Digest([1; 32]));
     writer.finish(manifest).unwrap();
     Artifact::open(path).unwrap()
+}
+
+/// Restores a snapshot without devices.
+pub(crate) fn restored(host: &Host, artifact: &Artifact) -> Result<Restored, RestoreError> {
+    let state = read_state(host, artifact)?;
+    restore(host, artifact, &state, &mut Timings::start())
 }

@@ -139,7 +139,9 @@ pub(crate) fn pack(machine: &Artifact, checkpoint: &Artifact, path: &Path) -> Ar
         writer.copy_section(machine, kind).unwrap();
     }
     for kind in [SectionKind::VmState, SectionKind::Memory, SectionKind::Overlay] {
-        writer.copy_section(checkpoint, kind).unwrap();
+        if checkpoint.section(kind).unwrap().is_some() {
+            writer.copy_section(checkpoint, kind).unwrap();
+        }
     }
     let mut manifest = machine.manifest().clone();
     manifest.snapshot.clone_from(&checkpoint.manifest().snapshot);
