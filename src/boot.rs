@@ -4,17 +4,18 @@ use crate::embedded;
 use crate::error::{CliError, READER_GONE};
 use crate::output::Output;
 use crate::signals;
+use crate::source::Source;
 use crate::streams::Stream;
 use crate::terminal::RawMode;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use rustix::fs::OFlags;
-use smolpack_format::{Artifact, Manifest, kind_name, open_file};
+use smolpack_format::{Manifest, kind_name, verify_artifact};
 use smolpack_guest::client::{self, ClientError as AgentError, Input, Session};
 use smolpack_guest::protocol::{AGENT_PORT, Bytes, Exec, Exit, Request};
 use smolpack_runner::chain::chain;
 use smolpack_runner::client::{ClientError, Runner, RunnerProgram};
 use smolpack_runner::console::last_lines;
-use smolpack_runner::control::{Ended, Launch, Start, Started};
+use smolpack_runner::control::{Ended, Launch, OnFull, Start, Started};
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Read};
@@ -67,9 +68,35 @@ pub struct BootArgs {
     /// says, else 10s]
     #[arg(long, value_name = "TIME", value_parser = restore_timeout, conflicts_with = "cold")]
     restore_timeout: Option<Duration>,
+    /// Verify the whole file first; else the snapshot's memory is mapped unchecked, as reading all of it
+    /// takes longer than the restore, and everything else is checked as it is used
+    #[arg(long)]
+    verify: bool,
+    /// What a write of the machine does where this host has no room for it
+    #[arg(long, value_enum, default_value_t, value_name = "WHAT")]
+    on_full: WhenFull,
     /// Keep the guest's console in this file
     #[arg(long, value_name = "FILE")]
     console: Option<PathBuf>,
+}
+
+/// What a write of the machine does where the host has no room for it.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum WhenFull {
+    /// Fail: the machine gets an I/O error
+    #[default]
+    Error,
+    /// Wait until there is room
+    Wait,
+}
+
+impl From<WhenFull> for OnFull {
+    fn from(when: WhenFull) -> Self {
+        match when {
+            WhenFull::Error => Self::Error,
+            WhenFull::Wait => Self::Wait,
+        }
+    }
 }
 
 /// Boots, runs, and gives the exit status.
@@ -82,18 +109,30 @@ pub fn boot(args: &BootArgs, out: &mut Output) -> Result<u8, CliError> {
             .hint("leave -t out"));
     }
     signals::catch()?;
-    let unreadable = |e: io::Error| CliError::failed(format!("cannot open {}: {e}", args.file.display()));
-    let file = open_file(&args.file).map_err(unreadable)?;
-    let artifact = Artifact::from_file(file.try_clone().map_err(unreadable)?)
-        .map_err(|e| CliError::artifact(&args.file, &e))?;
-    let manifest = artifact.manifest();
+    let source = Source::open(&args.file)?;
+    let manifest = source.artifact().manifest();
     warn_of_what_is_not_done(manifest, out);
     let command = command(args, manifest)?;
 
-    let machine = Machine::start(args, manifest, &file, out)?;
-    let status = machine.run(args, command)?;
-    machine.end(args.console.is_some())?;
-    Ok(status)
+    if args.verify {
+        let verified = verify_artifact(source.artifact(), &mut |_, _| {});
+        verified.map_err(|e| CliError::artifact(source.path(), &e))?;
+    }
+    let ran = Machine::start(args, &source, out).and_then(|machine| {
+        let status = machine.run(args, command)?;
+        machine.end(args.console.is_some())?;
+        Ok(status)
+    });
+    match (ran, source.change()) {
+        (ran, None) => ran,
+        (Err(error), Some(change)) => {
+            Err(CliError::failed(format!("{change}; {}", error.message)).hint("get the file anew"))
+        }
+        (Ok(status), Some(change)) => {
+            Output::complain(format_args!("{change}; what the machine did may be wrong"));
+            Ok(status)
+        }
+    }
 }
 
 /// What the artifact asks for and this version does not give.
@@ -197,16 +236,17 @@ struct Machine {
 
 impl Machine {
     /// A machine that is up: restored, where that brings up one that answers in time, else booted cold.
-    fn start(args: &BootArgs, manifest: &Manifest, file: &File, out: &Output) -> Result<Self, CliError> {
+    fn start(args: &BootArgs, source: &Source, out: &Output) -> Result<Self, CliError> {
         let began = Instant::now();
         let start = match (args.cold, args.require_snapshot) {
             (true, _) => Start::Cold,
             (_, true) => Start::Restore,
             _ => Start::Any,
         };
-        let (machine, mut started) = Self::launch(args, manifest, file, start)?;
+        let (machine, mut started) = Self::launch(args, source, start)?;
         let took = began.elapsed();
-        let silent = if started.restored { machine.is_silent(args, manifest)? } else { None };
+        let silent =
+            if started.restored { machine.is_silent(args, source.artifact().manifest())? } else { None };
         let Some(reason) = silent else {
             report(&started, took, out);
             return Ok(machine);
@@ -216,21 +256,18 @@ impl Machine {
             return Err(error.hint("let it boot cold, or give it longer with --restore-timeout"));
         }
         drop(machine);
-        let (machine, cold) = Self::launch(args, manifest, file, Start::Cold)?;
+        let (machine, cold) = Self::launch(args, source, Start::Cold)?;
         started = Started { cold_reason: Some(format!("{reason}.")), ..cold };
         report(&started, took, out);
         Ok(machine)
     }
 
-    fn launch(
-        args: &BootArgs,
-        manifest: &Manifest,
-        file: &File,
-        start: Start,
-    ) -> Result<(Self, Started), CliError> {
+    fn launch(args: &BootArgs, source: &Source, start: Start) -> Result<(Self, Started), CliError> {
         let console = console(args)?;
         let machine = Self { runner: RunnerProgram::Embedded(embedded::RUNNER).spawn()?, console };
-        let started = machine.runner.launch(Launch::new(start, manifest), file, &machine.console)?;
+        let launch =
+            Launch { on_full: args.on_full.into(), ..Launch::new(start, source.artifact().manifest()) };
+        let started = machine.runner.launch(launch, source.file(), &machine.console)?;
         Ok((machine, started))
     }
 

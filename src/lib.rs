@@ -24,6 +24,7 @@ pub mod progress;
 pub mod publish;
 pub mod secrets;
 pub mod signals;
+pub mod source;
 pub mod streams;
 pub mod terminal;
 pub mod verify;

@@ -51,7 +51,7 @@ pub struct Section {
     kind: SectionKind,
     length: u64,
     chunks: Vec<Chunk>,
-    /// The chunk decoded last, by its position: reads that are smaller than chunks come in runs.
+    /// The chunk decoded or verified last, by its position: reads that are smaller than chunks come in runs.
     decoded: Mutex<Option<(usize, Arc<Vec<u8>>)>>,
 }
 
@@ -102,12 +102,26 @@ impl Section {
 
     /// Fills `buf` with the bytes from logical position `at`. Any alignment will do.
     ///
-    /// Raw data is not verified (that takes the whole chunk: see [`crate::verify()`]); compressed data is.
+    /// Raw data is not verified (that takes the whole chunk: see [`Section::read_verified`]); compressed data
+    /// is.
     ///
     /// # Errors
     /// `Usage` beyond the end; `NeedsParent` on a parent chunk, with `buf` in an unknown state;
     /// `Truncated`, `Io`, `Decompress`, `ChunkDigest`.
     pub fn read_at(&self, buf: &mut [u8], at: u64) -> Result<(), FormatError> {
+        self.read(buf, at, false)
+    }
+
+    /// As [`Section::read_at`], and every chunk that is read from is verified whole. The last one is kept, so
+    /// reading on costs nothing more.
+    ///
+    /// # Errors
+    /// As `read_at`.
+    pub fn read_verified(&self, buf: &mut [u8], at: u64) -> Result<(), FormatError> {
+        self.read(buf, at, true)
+    }
+
+    fn read(&self, buf: &mut [u8], at: u64, verified: bool) -> Result<(), FormatError> {
         if at.checked_add(buf.len() as u64).is_none_or(|end| end > self.length) {
             let what = format!("{} bytes at {at} of a section of {}", buf.len(), self.length);
             return Err(FormatError::usage(self.part(), what));
@@ -118,7 +132,7 @@ impl Section {
             let within = at - self.chunks[i].at;
             let take = (self.chunks[i].len - within).min(rest.len() as u64) as usize;
             let (now, later) = rest.split_at_mut(take);
-            self.read_within(i, within, now)?;
+            self.read_within(i, within, now, verified)?;
             (at, rest, i) = (at + take as u64, later, i + 1);
         }
         Ok(())
@@ -143,13 +157,15 @@ impl Section {
         self.check_digest(chunk, buf)
     }
 
-    fn read_within(&self, i: usize, within: u64, buf: &mut [u8]) -> Result<(), FormatError> {
+    fn read_within(&self, i: usize, within: u64, buf: &mut [u8], verified: bool) -> Result<(), FormatError> {
         let chunk = &self.chunks[i];
         match chunk.data {
             ChunkData::Zero => buf.fill(0),
             ChunkData::Parent => return Err(self.needs_parent(chunk)),
-            ChunkData::Raw { offset } => read_exact(&self.file, buf, offset + within, self.part())?,
-            ChunkData::Zstd { .. } => {
+            ChunkData::Raw { offset } if !verified => {
+                read_exact(&self.file, buf, offset + within, self.part())?;
+            }
+            ChunkData::Raw { .. } | ChunkData::Zstd { .. } => {
                 let start = within as usize;
                 buf.copy_from_slice(&self.decoded(i)?[start..start + buf.len()]);
             }
@@ -157,7 +173,7 @@ impl Section {
         Ok(())
     }
 
-    /// The decoded, verified bytes of the compressed chunk `i`.
+    /// The decoded, verified bytes of the data chunk `i`.
     fn decoded(&self, i: usize) -> Result<Arc<Vec<u8>>, FormatError> {
         let mut last = self.decoded.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((at, bytes)) = last.as_ref()

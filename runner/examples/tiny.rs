@@ -9,7 +9,8 @@
 #[path = "../tests/tiny/mod.rs"]
 mod tiny;
 
-use smolpack_format::Artifact;
+use smolpack_format::manifest::Kind;
+use smolpack_format::{Artifact, Manifest};
 use smolpack_runner::client::{Runner, RunnerProgram};
 use smolpack_runner::control::{CONTROL_FD, Launch, Start, Started};
 use smolpack_runner::ipc::Channel;
@@ -36,7 +37,7 @@ fn main() {
 fn launch(artifact: &Path, start: Start, memory_mib: u64) -> (Runner, Started) {
     let program = RunnerProgram::Path(std::env::current_exe().unwrap());
     let runner = program.spawn().unwrap();
-    let request = Launch { start, cpus: 1, memory_mib, disk_bytes: 1 << 20, cmdline: String::new() };
+    let request = Launch::new(start, &Manifest::new(Kind::Machine, 1, memory_mib, 1 << 20));
     let console = File::options().write(true).open("/dev/null").unwrap();
     let started = runner.launch(request, &File::open(artifact).unwrap(), &console).unwrap();
     (runner, started)

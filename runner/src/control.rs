@@ -47,6 +47,8 @@ pub struct Launch {
     pub memory_mib: u64,
     /// Size of the root disk in bytes, at least that of the disk section, a multiple of 4,096.
     pub disk_bytes: u64,
+    /// What a write of the guest does where the host has no room for it.
+    pub on_full: OnFull,
     /// Kernel command line of a cold boot, after what the runner itself needs there.
     pub cmdline: String,
 }
@@ -60,9 +62,21 @@ impl Launch {
             cpus: manifest.cpus,
             memory_mib: manifest.memory_mib,
             disk_bytes: manifest.disk_bytes,
+            on_full: OnFull::default(),
             cmdline: manifest.kernel.as_ref().map(|kernel| kernel.cmdline.clone()).unwrap_or_default(),
         }
     }
+}
+
+/// What a write of the guest does where the host has no room for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnFull {
+    /// It fails: the guest gets an I/O error.
+    #[default]
+    Error,
+    /// It waits until there is room, and the machine's other writes with it.
+    Wait,
 }
 
 /// How to start.

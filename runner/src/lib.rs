@@ -22,6 +22,7 @@ pub mod kvm;
 pub mod layout;
 pub mod machine;
 pub mod memory;
+mod notice;
 pub mod process;
 pub mod restore;
 pub mod snapshot;

@@ -6,7 +6,7 @@
 use crate::boot::{BootError, Cold, boot_cold};
 use crate::bus::Bus;
 use crate::chain::chain;
-use crate::control::{Launch, Start};
+use crate::control::{Launch, OnFull, Start};
 use crate::devices::{Backing, DeviceConfig, DeviceError, DeviceSet, DiskConfig, WINDOWS, random};
 use crate::kvm::{Host, KvmError, Stop, Vcpu, Vm};
 use crate::layout;
@@ -171,7 +171,7 @@ fn launch_cold(from: &Sources<'_>, request: &Launch, timings: &mut Timings) -> R
     };
     let (vm, vcpus) = boot_cold(from.host, from.artifact, &cold)?;
     timings.done("kernel and CPUs");
-    let config = device_config(from, request.disk_bytes, false)?;
+    let config = device_config(from, request, false)?;
     let devices = DeviceSet::new(vm.memory().guest(), config)?;
     wire(&vm, &devices)?;
     timings.done("devices");
@@ -188,7 +188,7 @@ fn launch_restored(
     let saved = vmstate::from_bytes("devices", &state.devices).map_err(RestoreError::from)?;
     timings.done("state and gate");
     let restored = restore(from.host, from.artifact, &state, timings)?;
-    let config = device_config(from, request.disk_bytes, true)?;
+    let config = device_config(from, request, true)?;
     let devices = DeviceSet::restore(restored.vm.memory().guest(), config, &saved)?;
     wire(&restored.vm, &devices)?;
     devices.resume();
@@ -197,16 +197,18 @@ fn launch_restored(
     Ok(Machine { vcpus: restored.vcpus, devices, vm: restored.vm })
 }
 
-fn device_config(from: &Sources<'_>, bytes: u64, restored: bool) -> Result<DeviceConfig, LaunchError> {
+fn device_config(from: &Sources<'_>, request: &Launch, restored: bool) -> Result<DeviceConfig, LaunchError> {
     let backing = |kind| -> Result<Option<Backing>, LaunchError> {
         let section = from.artifact.section(kind)?;
-        Ok(section.map(|section| Backing { file: Arc::clone(from.artifact.file()), section }))
+        Ok(section.map(|section| Backing::new(Arc::clone(from.artifact.file()), section)))
     };
     let disk = DiskConfig {
         base: backing(SectionKind::Disk)?.ok_or(LaunchError::NoDisk)?,
         overlay: if restored { backing(SectionKind::Overlay)? } else { None },
         scratch: scratch()?,
-        bytes,
+        scratch_folder: std::env::temp_dir(),
+        wait_for_room: request.on_full == OnFull::Wait,
+        bytes: request.disk_bytes,
         durable: false,
     };
     let console = from.console.try_clone();

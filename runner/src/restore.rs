@@ -80,7 +80,7 @@ pub fn read_state(host: &Host, artifact: &Artifact) -> Result<MachineState, Rest
         return Err(StateError::TooLong(section.len()).into());
     }
     let mut bytes = vec![0; section.len() as usize];
-    section.read_at(&mut bytes, 0)?;
+    section.read_verified(&mut bytes, 0)?;
     let state = MachineState::decode(&bytes)?;
     let manifest = artifact.manifest();
     for (what, state, manifest) in [

@@ -4,13 +4,15 @@
 
 mod tiny;
 
-use smolpack_format::Artifact;
+use smolpack_format::manifest::Kind;
+use smolpack_format::{Artifact, ChunkData, Manifest, SectionKind};
 use smolpack_runner::client::{ClientError, Runner, RunnerProgram};
 use smolpack_runner::control::{Ended, Launch, Start, Started};
 use smolpack_runner::kvm::{Backend, Host};
 use smolpack_runner::vmstate::MachineState;
 use std::fs::File;
 use std::io::Read;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -53,8 +55,7 @@ impl Bench {
         console: &str,
     ) -> Result<Started, ClientError> {
         let console = File::options().create(true).append(true).open(self.path(console)).unwrap();
-        let request =
-            Launch { start, cpus: 1, memory_mib: MEMORY_MIB, disk_bytes: 1 << 20, cmdline: String::new() };
+        let request = Launch::new(start, &Manifest::new(Kind::Machine, 1, MEMORY_MIB, 1 << 20));
         runner.launch(request, &File::open(artifact).unwrap(), &console)
     }
 
@@ -256,6 +257,35 @@ fn a_short_file_is_refused_before_it_is_mapped() {
         let error = bench.launch(Start::Any, &restored, "console").unwrap_err();
         assert!(matches!(error, ClientError::Failed(_)), "{error}");
         File::options().write(true).open(&restored).unwrap().set_len(length).unwrap();
+    }
+}
+
+/// Flips a bit in the last byte of a section's data.
+fn damage(path: &Path, kind: SectionKind) {
+    let artifact = Artifact::open(path).unwrap();
+    let section = artifact.section(kind).unwrap().unwrap();
+    let last = section.chunks().iter().rev().find_map(|chunk| match chunk.data {
+        ChunkData::Raw { offset } => Some(offset + chunk.len - 1),
+        ChunkData::Zstd { offset, stored } => Some(offset + stored - 1),
+        _ => None,
+    });
+    let mut byte = [0];
+    artifact.file().read_exact_at(&mut byte, last.unwrap()).unwrap();
+    let file = File::options().write(true).open(path).unwrap();
+    file.write_all_at(&[byte[0] ^ 0x10], last.unwrap()).unwrap();
+}
+
+#[test]
+fn a_flipped_bit_in_what_is_run_is_named_and_nothing_runs() {
+    for (kind, start) in [(SectionKind::Kernel, Start::Cold), (SectionKind::VmState, Start::Any)] {
+        let bench = Bench::new(tiny::LETTERS);
+        let (runner, _) = bench.launch(Start::Cold, &bench.artifact, "first").unwrap();
+        let whole = bench.snapshot(&runner, "whole");
+        damage(&whole, kind);
+        let error = bench.launch(start, &whole, "console").unwrap_err().to_string();
+        assert!(error.contains(&format!("section {kind}")), "{error}");
+        assert!(error.contains("digest") || error.contains("decode"), "{error}");
+        assert_eq!(bench.console("console"), "");
     }
 }
 

@@ -8,6 +8,7 @@
 mod agent;
 mod boot;
 mod build;
+mod damage;
 mod restore;
 mod setup;
 mod support;

@@ -5,7 +5,7 @@ use crate::layout::{self, PAGE};
 use crate::memory::GuestMemory;
 use linux_loader::loader::KernelLoader;
 use linux_loader::loader::elf::Elf;
-use smolpack_format::Section;
+use smolpack_format::{FormatError, Section};
 use std::io::{self, Read, Seek, SeekFrom};
 use vm_memory::bitmap::BitmapSlice;
 use vm_memory::{GuestAddress, GuestMemoryBackend, ReadVolatile, VolatileMemoryError, VolatileSlice};
@@ -31,11 +31,11 @@ pub(super) struct Initrd {
 
 /// Loads an ELF kernel where its program headers say.
 pub(super) fn load(guest: &GuestMemory, section: &Section) -> Result<Kernel, BootError> {
-    let mut reader = SectionReader { section, at: 0 };
+    let mut reader = SectionReader::new(section);
     // An offset of 0 also keeps the loader from looking for PVH notes, which are not used.
     let lowest = GuestAddress(layout::HIGH_MEMORY_START);
     let loaded = Elf::load(guest, Some(GuestAddress(0)), &mut reader, Some(lowest))
-        .map_err(|e| BootError::Kernel(e.to_string()))?;
+        .map_err(|e| reader.failure.take().map_or(BootError::Kernel(e.to_string()), BootError::Artifact))?;
     let kernel = Kernel { entry: loaded.kernel_load.0, end: loaded.kernel_end };
     if !(layout::HIGH_MEMORY_START..MAPPED).contains(&kernel.entry) {
         return Err(BootError::Kernel(format!(
@@ -62,22 +62,35 @@ pub(super) fn load_initrd(
     let mut target = guest
         .get_slice(GuestAddress(address), section.len() as usize)
         .map_err(|_| BootError::Write("the initrd"))?;
-    let mut reader = SectionReader { section, at: 0 };
-    reader.read_exact_volatile(&mut target).map_err(|_| BootError::Write("the initrd"))?;
+    let mut reader = SectionReader::new(section);
+    reader
+        .read_exact_volatile(&mut target)
+        .map_err(|_| reader.failure.take().map_or(BootError::Write("the initrd"), BootError::Artifact))?;
     Ok(Initrd { address: address as u32, len: section.len() as u32 })
 }
 
-/// A section as a file.
+/// A section as a file, its digests checked as it is read.
 struct SectionReader<'a> {
     section: &'a Section,
     at: u64,
+    /// What went wrong, which the loader does not pass on.
+    failure: Option<FormatError>,
+}
+
+impl<'a> SectionReader<'a> {
+    fn new(section: &'a Section) -> Self {
+        Self { section, at: 0, failure: None }
+    }
 }
 
 impl Read for SectionReader<'_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let left = self.section.len().saturating_sub(self.at);
         let len = buf.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-        self.section.read_at(&mut buf[..len], self.at).map_err(io::Error::other)?;
+        if let Err(failure) = self.section.read_verified(&mut buf[..len], self.at) {
+            self.failure = Some(failure);
+            return Err(io::ErrorKind::InvalidData.into());
+        }
         self.at += len as u64;
         Ok(len)
     }

@@ -8,6 +8,7 @@ use std::fs::File;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 use vmm_sys_util::eventfd::EventFd;
 
 use super::block::disk::{Disk, DiskConfig};
@@ -92,6 +93,9 @@ impl std::ops::Deref for DiskGuard<'_> {
     }
 }
 
+/// How long a request that found no room waits before it is tried again.
+const RETRY: Duration = Duration::from_millis(500);
+
 impl DeviceSet {
     /// The devices of a machine that is switched on.
     ///
@@ -159,6 +163,11 @@ impl DeviceSet {
 
     /// What every device keeps. Requests made so far are carried out first; the CPUs are paused.
     pub fn save(&self) -> DeviceSetStateV1 {
+        // A request that waited for room would be in neither machine.
+        self.block.run(|block, _| {
+            block.stop_waiting();
+            Ok(())
+        });
         self.block.settle();
         self.vsock.settle();
         self.rng.settle();
@@ -212,6 +221,16 @@ impl DeviceSet {
     /// Readable when [`handle_events`](Self::handle_events) has something to do.
     pub fn epoll_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
+    }
+
+    /// When to [retry](Self::retry), where something waits for the host to mend.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.block.device().is_stalled().then_some(RETRY)
+    }
+
+    /// Tries again what the host could not do.
+    pub fn retry(&self) {
+        self.block.process(0);
     }
 
     /// Does what there is to do, without waiting.

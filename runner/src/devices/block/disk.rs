@@ -3,14 +3,16 @@
 //! A block of 4 KiB comes from the first of these that has it: the scratch file, which takes all writes;
 //! the overlay of the snapshot that was restored; the artifact's disk, beyond whose end all is zero.
 
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 use rustix::io::Errno;
 use smolpack_format::{ChunkData, Section};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use vm_memory::{Bytes, GuestAddress};
 
 use super::bitmap::Bitmap;
@@ -27,12 +29,35 @@ const MAX_BYTES: u64 = 64 << 40;
 /// How far ahead a scan for changes looks at once, in bytes.
 const SCAN: u64 = 64 << 20;
 
-/// A section, and the file it lies in.
+/// A section, and the file it lies in. Each chunk is verified when it is first read from.
 pub struct Backing {
-    /// Where its raw chunks are read from.
-    pub file: Arc<File>,
-    /// What it holds.
-    pub section: Section,
+    file: Arc<File>,
+    section: Section,
+    /// For each chunk whether it was verified.
+    verified: Vec<AtomicBool>,
+}
+
+impl Backing {
+    /// A section of the container in `file`, where its raw chunks are read from.
+    #[must_use]
+    pub fn new(file: Arc<File>, section: Section) -> Self {
+        let verified = section.chunks().iter().map(|_| AtomicBool::new(false)).collect();
+        Self { file, section, verified }
+    }
+
+    /// Verifies the chunks that hold `len` bytes at `at`, where that was not done before.
+    fn verify(&self, at: u64, len: u64) -> io::Result<()> {
+        let Some(first) = self.section.chunk_index(at) else { return Ok(()) };
+        let chunks = self.section.chunks().iter().zip(&self.verified).enumerate().skip(first);
+        let mut buf = Vec::new();
+        for (i, (_, verified)) in chunks.take_while(|(_, (chunk, _))| chunk.at < at + len) {
+            if !verified.load(Ordering::Relaxed) {
+                self.section.read_chunk(i, &mut buf).map_err(io::Error::other)?;
+                verified.store(true, Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    }
 }
 
 /// What a disk is made of.
@@ -44,6 +69,10 @@ pub struct DiskConfig {
     pub overlay: Option<Backing>,
     /// Takes what the machine writes: an empty file, open for reading and writing.
     pub scratch: File,
+    /// Where that file is, for messages.
+    pub scratch_folder: PathBuf,
+    /// Whether a write that finds no room there waits until there is some, and does not fail.
+    pub wait_for_room: bool,
     /// Size of the disk in bytes, at least that of `base`, a multiple of 4,096.
     pub bytes: u64,
     /// Whether a flush makes the scratch file durable. Not for a machine that is dropped when it ends.
@@ -55,6 +84,8 @@ pub struct Disk {
     base: Backing,
     overlay: Option<Backing>,
     scratch: File,
+    scratch_folder: PathBuf,
+    wait_for_room: bool,
     written: Bitmap,
     bytes: u64,
     durable: bool,
@@ -84,7 +115,7 @@ impl Disk {
     /// Where the sizes do not fit one another, the scratch file is not empty, or it cannot be made as
     /// long as the disk.
     pub fn new(config: DiskConfig) -> Result<Self, DeviceError> {
-        let DiskConfig { base, overlay, scratch, bytes, durable } = config;
+        let DiskConfig { base, overlay, scratch, scratch_folder, wait_for_room, bytes, durable } = config;
         let bad = |why: String| Err(DeviceError::state("block", why));
         if !bytes.is_multiple_of(BLOCK) || bytes == 0 || bytes > MAX_BYTES {
             return bad(format!("a disk of {bytes} bytes; it takes a multiple of {BLOCK} up to 64 TiB"));
@@ -103,7 +134,24 @@ impl Disk {
             return bad(format!("the scratch file is not empty, it has {} bytes", length.len()));
         }
         scratch.set_len(bytes).map_err(|e| DeviceError::io("sizing the scratch file", e))?;
-        Ok(Self { base, overlay, scratch, written: Bitmap::new(bytes / BLOCK), bytes, durable })
+        let written = Bitmap::new(bytes / BLOCK);
+        Ok(Self { base, overlay, scratch, scratch_folder, wait_for_room, written, bytes, durable })
+    }
+
+    /// Whether a write that finds no room is to wait for some.
+    pub(super) fn waits_for_room(&self) -> bool {
+        self.wait_for_room
+    }
+
+    /// Has writes that find no room fail from now on.
+    pub(super) fn stop_waiting(&mut self) {
+        self.wait_for_room = false;
+    }
+
+    /// Where what is written goes, and how many bytes are free there.
+    pub(super) fn room(&self) -> (&Path, u64) {
+        let free = fstatvfs(&self.scratch).map_or(0, |stat| stat.f_bavail.saturating_mul(stat.f_frsize));
+        (&self.scratch_folder, free)
     }
 
     /// Size in bytes.
@@ -149,7 +197,7 @@ impl Disk {
             match source {
                 Source::Zero => now.fill(0),
                 Source::Scratch => self.scratch.read_exact_at(now, at)?,
-                Source::Raw { overlay, offset } => self.backing(overlay).file.read_exact_at(now, offset)?,
+                Source::Raw { overlay, offset } => self.raw(overlay, at, take)?.read_exact_at(now, offset)?,
                 Source::Section { overlay } => self.decode(overlay, now, at)?,
             }
             (at, rest) = (at + take, later);
@@ -171,7 +219,8 @@ impl Disk {
                     transfer(&self.scratch, mem, segments, at + done, Direction::ToGuest)?;
                 }
                 Source::Raw { overlay, offset } => {
-                    transfer(&self.backing(overlay).file, mem, segments, offset, Direction::ToGuest)?;
+                    let file = self.raw(overlay, at + done, take)?;
+                    transfer(file, mem, segments, offset, Direction::ToGuest)?;
                 }
                 Source::Section { overlay } => self.decode_to(overlay, mem, segments, at + done)?,
             }
@@ -237,6 +286,13 @@ impl Disk {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a run of whole blocks"));
         }
         self.check(at, len)
+    }
+
+    /// The file to read `len` raw bytes at `at` from, once they are verified.
+    fn raw(&self, overlay: bool, at: u64, len: u64) -> io::Result<&File> {
+        let backing = self.backing(overlay);
+        backing.verify(at, len)?;
+        Ok(&backing.file)
     }
 
     fn backing(&self, overlay: bool) -> &Backing {

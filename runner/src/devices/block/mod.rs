@@ -13,12 +13,16 @@ use virtio_bindings::bindings::virtio_blk::{
     VIRTIO_BLK_F_WRITE_ZEROES,
 };
 
+use std::io::ErrorKind;
+
 use super::DeviceError;
 use super::chain::Chain;
 use super::mmio::{Io, TransportStateV1, VirtioDevice};
 use super::queue::Broken;
+use crate::chain::chain;
+use crate::notice::Notices;
 use disk::{BLOCK, Disk};
-use request::SECTOR;
+use request::{Executed, SECTOR};
 
 const QUEUE_SIZE: u16 = 256;
 /// Data segments of one request: the ring less the header and the status.
@@ -53,13 +57,26 @@ impl BlockStateV1 {
 pub(crate) struct Block {
     disk: Disk,
     config: [u8; 60],
+    /// The request at hand.
     chain: Chain,
+    /// It found no room for what it writes, and is tried again.
+    stalled: bool,
+    /// The last write found no room.
+    full: bool,
+    notices: Notices,
 }
 
 impl Block {
     pub(crate) fn new(disk: Disk) -> Self {
         let config = configuration(disk.bytes());
-        Self { disk, config, chain: Chain::default() }
+        Self {
+            disk,
+            config,
+            chain: Chain::default(),
+            stalled: false,
+            full: false,
+            notices: Notices::default(),
+        }
     }
 
     pub(crate) fn disk(&self) -> &Disk {
@@ -70,17 +87,54 @@ impl Block {
     fn serve(&mut self, io: &mut Io<'_>) -> Result<(), Broken> {
         let queue = &mut io.queues[0];
         for _ in 0..queue.size() {
-            if !queue.pop(io.mem, &mut self.chain)? {
+            if !self.stalled && !queue.pop(io.mem, &mut self.chain)? {
                 if queue.ask_for_kick(io.mem)? {
                     continue;
                 }
                 return Ok(());
             }
-            let written = request::execute(&mut self.disk, io.mem, &self.chain)?;
-            queue.complete(io.mem, self.chain.head(), written)?;
+            let done = request::execute(&mut self.disk, io.mem, &self.chain)?;
+            self.stalled = self.report(&done);
+            if self.stalled {
+                return Ok(());
+            }
+            queue.complete(io.mem, self.chain.head(), done.written)?;
         }
         io.again(0);
         Ok(())
+    }
+
+    /// Tells of what the host could not do. Whether the request is to wait.
+    fn report(&mut self, done: &Executed) -> bool {
+        let Some(trouble) = &done.trouble else {
+            self.full &= !done.stored;
+            return false;
+        };
+        if !matches!(trouble.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) {
+            self.notices.say(format!("the root disk: {}; the guest gets an I/O error", chain(trouble)));
+            return false;
+        }
+        let wait = self.disk.waits_for_room();
+        if !std::mem::replace(&mut self.full, true) {
+            let then =
+                if wait { "the machine waits until there is some" } else { "the guest gets I/O errors" };
+            let (folder, free) = self.disk.room();
+            let folder = folder.display();
+            let line =
+                format!("{folder} has no room for what the machine writes ({free} bytes are free); {then}");
+            self.notices.say(line);
+        }
+        wait
+    }
+
+    /// Whether a request waits for room; it is to be [processed](VirtioDevice::process) now and then.
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.stalled
+    }
+
+    /// Has requests that find no room fail from now on, the one that waits included.
+    pub(crate) fn stop_waiting(&mut self) {
+        self.disk.stop_waiting();
     }
 }
 
@@ -116,6 +170,10 @@ impl VirtioDevice for Block {
 
     fn config(&self) -> &[u8] {
         &self.config
+    }
+
+    fn reset(&mut self) {
+        self.stalled = false;
     }
 
     fn process(&mut self, _queue: usize, io: &mut Io<'_>) -> Result<(), Broken> {

@@ -26,18 +26,31 @@ const SERIAL: &[u8] = b"smolpack-root";
 
 /// Why a request fails: its driver gets this status.
 enum Failure {
-    Io,
+    /// It asks for what there is not.
+    Refused,
+    /// The host cannot do it.
+    Host(io::Error),
     Unsupported,
 }
 
 impl From<io::Error> for Failure {
-    fn from(_: io::Error) -> Self {
-        Self::Io
+    fn from(e: io::Error) -> Self {
+        if e.kind() == io::ErrorKind::InvalidInput { Self::Refused } else { Self::Host(e) }
     }
 }
 
-/// Carries out the request in `chain`; returns the number of bytes written to it.
-pub(super) fn execute(disk: &mut Disk, mem: &GuestMemory, chain: &Chain) -> Result<u32, Broken> {
+/// A request that was carried out, or could not be.
+pub(super) struct Executed {
+    /// Bytes written to its buffers.
+    pub(super) written: u32,
+    /// Whether it was a write, and was done.
+    pub(super) stored: bool,
+    /// What the host could not do; the driver is told of an I/O error.
+    pub(super) trouble: Option<io::Error>,
+}
+
+/// Carries out the request in `chain`.
+pub(super) fn execute(disk: &mut Disk, mem: &GuestMemory, chain: &Chain) -> Result<Executed, Broken> {
     let mut header = [0; HEADER];
     chain.readable().read(mem, 0, &mut header)?;
     let [kind, _, low, high] = words(&header);
@@ -46,13 +59,15 @@ pub(super) fn execute(disk: &mut Disk, mem: &GuestMemory, chain: &Chain) -> Resu
         return Err(Broken::Buffer("a disk request has no room for its status"));
     };
     let done = dispatch(disk, mem, chain, kind, sector)?;
-    let (status, written) = match done {
-        Ok(written) => (VIRTIO_BLK_S_OK, written),
-        Err(Failure::Io) => (VIRTIO_BLK_S_IOERR, 0),
-        Err(Failure::Unsupported) => (VIRTIO_BLK_S_UNSUPP, 0),
+    let (status, written, trouble) = match done {
+        Ok(written) => (VIRTIO_BLK_S_OK, written, None),
+        Err(Failure::Refused) => (VIRTIO_BLK_S_IOERR, 0, None),
+        Err(Failure::Host(e)) => (VIRTIO_BLK_S_IOERR, 0, Some(e)),
+        Err(Failure::Unsupported) => (VIRTIO_BLK_S_UNSUPP, 0, None),
     };
     chain.writable().write(mem, status_at, &[status as u8])?;
-    Ok(written + 1)
+    let stored = kind == VIRTIO_BLK_T_OUT && status == VIRTIO_BLK_S_OK;
+    Ok(Executed { written: written + 1, stored, trouble })
 }
 
 /// Does what a request of type `kind` asks for; returns the bytes of data written to the guest.
@@ -84,9 +99,9 @@ fn dispatch(
 
 /// The bytes of the disk a request is about. Only whole blocks, as the configuration says.
 fn position(sector: u64, len: usize) -> Result<(u64, u64), Failure> {
-    let (at, len) = (sector.checked_mul(SECTOR).ok_or(Failure::Io)?, len as u64);
+    let (at, len) = (sector.checked_mul(SECTOR).ok_or(Failure::Refused)?, len as u64);
     let aligned = at.is_multiple_of(BLOCK) && len.is_multiple_of(BLOCK);
-    if aligned && len <= MAX_DATA { Ok((at, len)) } else { Err(Failure::Io) }
+    if aligned && len <= MAX_DATA { Ok((at, len)) } else { Err(Failure::Refused) }
 }
 
 fn identify(mem: &GuestMemory, to: &Buffers, room: usize) -> Result<u32, Broken> {
@@ -106,7 +121,7 @@ fn clear(
 ) -> Result<Result<u32, Failure>, Broken> {
     let bytes = from.len() - HEADER;
     if !bytes.is_multiple_of(RANGE) || bytes > RANGE * MAX_CLEAR_RANGES as usize {
-        return Ok(Err(Failure::Io));
+        return Ok(Err(Failure::Refused));
     }
     for at in (HEADER..HEADER + bytes).step_by(RANGE) {
         let mut range = [0; RANGE];
@@ -125,10 +140,10 @@ fn clear_range(disk: &mut Disk, range: &[u8; RANGE], may_unmap: bool) -> Result<
         return Err(Failure::Unsupported);
     }
     if sectors > MAX_CLEAR_SECTORS {
-        return Err(Failure::Io);
+        return Err(Failure::Refused);
     }
     let sector = u64::from(high) << 32 | u64::from(low);
-    let at = sector.checked_mul(SECTOR).ok_or(Failure::Io)?;
+    let at = sector.checked_mul(SECTOR).ok_or(Failure::Refused)?;
     Ok(disk.zero(at, u64::from(sectors) * SECTOR)?)
 }
 

@@ -1,7 +1,9 @@
 //! The disk through its device, against a plain array of bytes.
 
 use smolpack_format::manifest::Kind;
-use smolpack_format::{Artifact, Manifest, SectionKind, SectionOptions, Writer};
+use smolpack_format::{Artifact, ChunkData, Manifest, SectionKind, SectionOptions, Writer};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use super::disk::{Backing, DiskConfig};
@@ -71,14 +73,15 @@ impl Fixture {
     }
 
     fn disk(&self) -> Disk {
-        let backing = |kind| Backing {
-            file: Arc::clone(self.artifact.file()),
-            section: self.artifact.section(kind).unwrap().unwrap(),
+        let backing = |kind| {
+            Backing::new(Arc::clone(self.artifact.file()), self.artifact.section(kind).unwrap().unwrap())
         };
         Disk::new(DiskConfig {
             base: backing(SectionKind::Disk),
             overlay: self.overlay.then(|| backing(SectionKind::Overlay)),
             scratch: tempfile::tempfile().unwrap(),
+            scratch_folder: std::env::temp_dir(),
+            wait_for_room: false,
             bytes: (TOTAL * BLOCK_BYTES) as u64,
             durable: false,
         })
@@ -190,6 +193,34 @@ fn changes_are_all_that_differs(fixture: &Fixture, plain: &[u8], disk: &Disk) {
 }
 
 #[test]
+fn a_damaged_chunk_is_an_io_error_and_the_others_are_not() {
+    let fixture = Fixture::new(&mut Random::new("damage"), false, false);
+    let mem = memory();
+    let section = fixture.artifact.section(SectionKind::Disk).unwrap().unwrap();
+    let raw = section.chunks().iter().find_map(|chunk| match chunk.data {
+        ChunkData::Raw { offset } => Some((offset, chunk.at, chunk.len)),
+        _ => None,
+    });
+    let (offset, at, len) = raw.unwrap();
+    let path = format!("/proc/self/fd/{}", fixture.artifact.file().as_raw_fd());
+    let file = std::fs::File::options().write(true).open(path).unwrap();
+    let healthy = fixture.content[at as usize..][..BLOCK_BYTES].to_vec();
+    // The last byte of the chunk, far from what is read.
+    let last = fixture.content[(at + len) as usize - 1];
+    file.write_all_at(&[last ^ 1], offset + len - 1).unwrap();
+    let device = Mmio::new(mem.clone(), Block::new(fixture.disk())).unwrap();
+    let mut bench = Bench::new(&device, &mem);
+    for _ in 0..2 {
+        assert_eq!(bench.read(at / 512, BLOCK_BYTES).0, IOERR);
+    }
+    for chunk in section.chunks().iter().filter(|chunk| chunk.at != at) {
+        assert_eq!(bench.read(chunk.at / 512, BLOCK_BYTES).0, OK);
+    }
+    file.write_all_at(&[last], offset + len - 1).unwrap();
+    assert!(bench.read(at / 512, BLOCK_BYTES) == (OK, healthy));
+}
+
+#[test]
 fn trimming_what_is_zero_is_no_change() {
     let fixture = Fixture::new(&mut Random::new("trim"), false, false);
     let mut disk = fixture.disk();
@@ -268,12 +299,14 @@ fn a_request_without_header_or_status_stops_the_device() {
 fn disks_that_do_not_fit_together_are_refused() {
     let fixture = Fixture::new(&mut Random::new("sizes"), false, false);
     let config = |bytes: u64, scratch: std::fs::File| DiskConfig {
-        base: Backing {
-            file: Arc::clone(fixture.artifact.file()),
-            section: fixture.artifact.section(SectionKind::Disk).unwrap().unwrap(),
-        },
+        base: Backing::new(
+            Arc::clone(fixture.artifact.file()),
+            fixture.artifact.section(SectionKind::Disk).unwrap().unwrap(),
+        ),
         overlay: None,
         scratch,
+        scratch_folder: std::env::temp_dir(),
+        wait_for_room: false,
         bytes,
         durable: true,
     };

@@ -24,9 +24,11 @@ fn disk(bytes: u64) -> DiskConfig {
     let artifact = Artifact::open(&path).unwrap();
     let section = artifact.section(SectionKind::Disk).unwrap().unwrap();
     DiskConfig {
-        base: Backing { file: Arc::clone(artifact.file()), section },
+        base: Backing::new(Arc::clone(artifact.file()), section),
         overlay: None,
         scratch: tempfile::tempfile().unwrap(),
+        scratch_folder: std::env::temp_dir(),
+        wait_for_room: false,
         bytes,
         durable: false,
     }
