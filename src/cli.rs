@@ -2,7 +2,9 @@
 
 use crate::error::{BOOT_FAILED, CliError};
 use crate::output::{Output, ProgressMode, Verbosity};
-use crate::{boot, build, cache, check, completion, diff, doctor, explain, export, inspect, kernel, verify};
+use crate::{
+    boot, build, cache, check, completion, diff, doctor, explain, export, inspect, kernel, limits, verify,
+};
 use clap::{Args, Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -58,6 +60,7 @@ enum Verb {
 /// Parses the arguments, runs the verb, and gives the exit status.
 #[must_use]
 pub fn run() -> ExitCode {
+    limits::survive_file_limit();
     let cli = Cli::parse();
     let verbosity = match (cli.common.quiet, cli.common.verbose) {
         (true, _) => Verbosity::Quiet,

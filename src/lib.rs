@@ -17,6 +17,7 @@ pub mod explain;
 pub mod export;
 pub mod inspect;
 pub mod kernel;
+pub mod limits;
 pub mod output;
 pub mod paths;
 pub mod plan;

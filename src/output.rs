@@ -1,6 +1,7 @@
 //! All that the program prints, in one place: data to stdout, everything else to stderr.
 
 use crate::error::CliError;
+use crate::limits;
 use crate::progress::Bars;
 use clap::ValueEnum;
 use serde::Serialize;
@@ -97,7 +98,7 @@ impl Output {
             return;
         }
         self.say(Verbosity::Quiet, &format!("smolpack: {}", error.message.trim_end()));
-        if let Some(hint) = &error.hint {
+        if let Some(hint) = limits::hint(&error.message).as_ref().or(error.hint.as_ref()) {
             self.say(Verbosity::Quiet, &format!("  try: {hint}"));
         }
     }

@@ -8,4 +8,5 @@
 pub mod agent;
 pub mod client;
 pub mod protocol;
+pub mod signals;
 pub mod user;

@@ -12,6 +12,7 @@ pub mod boot;
 pub mod bus;
 pub mod chain;
 pub mod client;
+pub mod confine;
 pub mod console;
 pub mod control;
 pub mod devices;

@@ -319,6 +319,33 @@ fn dropping_the_handle_leaves_no_process() {
 }
 
 #[test]
+fn a_runner_has_neither_what_its_parent_left_open_nor_any_rights() {
+    let bench = Bench::new(tiny::LETTERS);
+    let marker = File::create(bench.path("marker")).unwrap();
+    // As a careless parent leaves it: open across the start of a program.
+    let leaked = rustix::io::dup(&marker).unwrap();
+    let (runner, _) = bench.launch(Start::Cold, &bench.artifact, "console").unwrap();
+    let process = PathBuf::from(format!("/proc/{}", runner.pid()));
+    for entry in std::fs::read_dir(process.join("fd")).unwrap() {
+        let target = std::fs::read_link(entry.unwrap().path()).unwrap();
+        assert!(!target.ends_with("marker"), "{}", target.display());
+    }
+    drop(leaked);
+    let status = std::fs::read_to_string(process.join("status")).unwrap();
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        u64::from_str_radix(line.trim(), 16).unwrap()
+    };
+    assert_eq!(["NoNewPrivs:", "CapInh:", "CapPrm:", "CapEff:", "SigBlk:"].map(field), [1, 0, 0, 0, 0]);
+    let ignored = [1, 2, 3, 13, 25].iter().fold(0, |mask, signal| mask | 1 << (signal - 1));
+    // 32 and 33 are the C library's own.
+    assert_eq!(field("SigIgn:") & !(3 << 31), ignored);
+    let environment = std::fs::read(process.join("environ")).unwrap();
+    let variables = environment.split(|&byte| byte == 0).filter(|variable| !variable.is_empty());
+    assert!(variables.clone().all(|variable| variable.starts_with(b"TMPDIR=")));
+}
+
+#[test]
 fn an_interrupt_from_the_terminal_does_not_reach_the_runner() {
     let bench = Bench::new(tiny::LETTERS);
     let (runner, _) = bench.launch(Start::Cold, &bench.artifact, "console").unwrap();

@@ -4,9 +4,11 @@ use crate::support::{boot, hello, scratch, smolpack, text, wait_for_no_runner};
 use rustix::fs::{CWD, Mode, mkfifoat};
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -161,6 +163,44 @@ fn a_stream_that_breaks_while_the_machine_lives_ends_the_boot() {
     let out = ended(child, Duration::from_secs(20), "an unbound driver");
     assert_eq!(out.status.code(), Some(125));
     assert!(text(&out.stderr).contains("its agent is gone"), "{}", text(&out.stderr));
+}
+
+#[test]
+fn every_limit_that_is_too_low_is_an_error_that_names_it() {
+    let program = scratch().join("smolpack");
+    std::fs::copy(env!("CARGO_BIN_EXE_smolpack"), &program).unwrap();
+    let for_all = |path: &Path| std::fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+    let machine = scratch().join("limits.smolmachine");
+    std::fs::copy(hello(), &machine).unwrap();
+    [scratch(), &program, &machine].into_iter().for_each(for_all);
+    let sweeps: [(&str, &[u64], &str); 4] = [
+        ("-n", &[4, 6, 8, 10, 12, 16, 20, 24, 28, 32, 40, 64], "open files"),
+        ("-f", &[0, 1, 100, 9000], "bytes in a file"),
+        ("-v", &[60_000, 120_000, 180_000, 240_000, 300_000], "bytes of address space"),
+        ("-u", &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12], "processes and threads"),
+    ];
+    for (flag, values, names) in sweeps {
+        let mut refused = 0;
+        for value in values {
+            let script = format!("ulimit {flag} {value} && exec \"$@\"");
+            // A user whose processes are counted; `ulimit -u` does not bind root.
+            let mut command = Command::new("setpriv");
+            command.args(["--reuid=65533", "--regid=65533", "--clear-groups", "bash", "-c", &script, "bash"]);
+            command.arg(&program).args(["boot", "-q"]).arg(&machine).args(["--", "true"]);
+            let child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+            let out = ended(child, Duration::from_secs(20), &script);
+            let said = text(&out.stderr);
+            match out.status.code() {
+                Some(0) => assert_eq!(said, "", "{script}"),
+                Some(125) => {
+                    refused += 1;
+                    assert!(said.contains(names) && said.lines().count() == 2, "{script}: {said}");
+                }
+                other => panic!("{script}: {other:?}: {said}"),
+            }
+        }
+        assert!(refused > 0, "{flag}: no value was too low");
+    }
 }
 
 #[test]

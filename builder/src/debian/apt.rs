@@ -254,13 +254,15 @@ fn run_with(command: &mut Command, on_line: &mut dyn FnMut(&str)) -> Result<(), 
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     // Both are read at once, or a full pipe would stop apt.
     let said = std::thread::scope(|scope| {
-        let said = scope.spawn(|| stderr.map(read_lossy).unwrap_or_default());
+        let read = || stderr.map(read_lossy).unwrap_or_default();
+        let said = std::thread::Builder::new().spawn_scoped(scope, read);
         for line in stdout.into_iter().flat_map(|out| BufReader::new(out).split(b'\n')).map_while(Result::ok)
         {
             on_line(&String::from_utf8_lossy(&line));
         }
-        said.join().unwrap_or_default()
+        Ok(said?.join().unwrap_or_default())
     });
+    let said = said.map_err(doing("start a thread"))?;
     let status = child.wait().map_err(doing("wait for apt"))?;
     if status.success() {
         return Ok(());

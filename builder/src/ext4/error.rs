@@ -48,6 +48,9 @@ pub enum Ext4Error {
     /// The destination failed.
     #[error("cannot write the disk")]
     Write(#[source] io::Error),
+    /// The host gives no thread to read files with.
+    #[error("cannot start a thread")]
+    Thread(#[source] io::Error),
 }
 
 /// Why an entry cannot be in ext4.

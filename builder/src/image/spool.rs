@@ -119,7 +119,11 @@ impl Inflate<'_> {
             let (full, chunks) = sync_channel(4);
             let (recycle, empty) = sync_channel(4);
             let hasher = self.diff_id.map_or_else(Hasher::sha256, Hasher::like);
-            let writer = scope.spawn(move || write_all(draft, hasher, &chunks, &recycle));
+            let write = move || write_all(draft, hasher, &chunks, &recycle);
+            let writer = match thread::Builder::new().spawn_scoped(scope, write) {
+                Ok(writer) => writer,
+                Err(e) => return (Ok(()), Err(e)),
+            };
             let read = self.decompress(&full, &empty, reporter);
             drop(full);
             let written = writer.join().unwrap_or_else(|_| Err(io::Error::other("the writing thread died")));

@@ -14,6 +14,7 @@ use std::process::{Command, Stdio};
 use super::reaper::Child;
 use super::{Reaper, pty};
 use crate::protocol::{Exec, Failure, WindowSize};
+use crate::signals::reset_dispositions;
 use crate::user::{Accounts, resolve};
 
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -141,7 +142,7 @@ fn command(program: &[u8], request: &Exec, home: &str) -> Result<Command, Failur
 /// Makes the child the leader of a session, with its terminal if it has one, and drops to the user.
 fn become_user(terminal: bool, uid: u32, gid: u32, groups: &[u32]) -> io::Result<()> {
     let check = |result: libc::c_int| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
-    default_signals();
+    reset_dispositions();
     rustix::process::setsid()?;
     if terminal {
         // Standard input is the terminal; 0 means not to take it from another session.
@@ -162,15 +163,6 @@ fn become_user(terminal: bool, uid: u32, gid: u32, groups: &[u32]) -> io::Result
         check(libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) as libc::c_int)?;
         check(libc::syscall(libc::SYS_setgid, gid) as libc::c_int)?;
         check(libc::syscall(libc::SYS_setuid, uid) as libc::c_int)
-    }
-}
-
-/// Lets every signal do what it does by default: what this process ignores, a command would ignore too.
-/// (std has emptied the mask.)
-fn default_signals() {
-    for number in 1..=libc::SIGRTMAX() {
-        // SAFETY: sets a disposition; where there is none to set (KILL, STOP), nothing happens.
-        unsafe { libc::signal(number, libc::SIG_DFL) };
     }
 }
 

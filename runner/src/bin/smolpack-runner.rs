@@ -2,6 +2,7 @@
 
 use rustix::net::SocketType;
 use rustix::net::sockopt::socket_type;
+use smolpack_runner::confine::confine;
 use smolpack_runner::control::CONTROL_FD;
 use smolpack_runner::ipc::Channel;
 use smolpack_runner::process;
@@ -14,23 +15,18 @@ fn main() -> ExitCode {
         // A name in process lists; without it the program's is the number of a descriptor.
         let _ = rustix::thread::set_name(&name);
     }
-    ignore_interrupts();
     // SAFETY: standard input is open: where it was closed, std has opened /dev/null in its place.
     let input = unsafe { BorrowedFd::borrow_raw(CONTROL_FD) };
     if socket_type(input) != Ok(SocketType::SEQPACKET) {
         eprintln!("smolpack-runner: there is no control socket; this program is started by smolpack");
         return ExitCode::from(125);
     }
+    if let Err(e) = confine() {
+        eprintln!("smolpack-runner: cannot drop what it does not need: {e}");
+        return ExitCode::from(125);
+    }
     // SAFETY: the descriptor is open and was handed over for this purpose; nothing here reads std's input.
     let channel = Channel::inherited(unsafe { OwnedFd::from_raw_fd(CONTROL_FD) });
     process::run(&channel);
     ExitCode::SUCCESS
-}
-
-/// Ctrl-C is the parent's to decide about.
-fn ignore_interrupts() {
-    for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
-        // SAFETY: sets a disposition; no handler of ours is involved.
-        unsafe { libc::signal(signal, libc::SIG_IGN) };
-    }
 }

@@ -42,7 +42,8 @@ pub(super) fn write(
     let free = fixed.free();
     thread::scope(|scope| {
         let (filler, data) = buffers::pair();
-        scope.spawn(move || data::read_all(layout, inodes, filler));
+        let read = move || data::read_all(layout, inodes, filler);
+        thread::Builder::new().spawn_scoped(scope, read).map_err(Ext4Error::Thread)?;
         let mut writer = Writer { layout, inodes, seeds, stream: Stream::new(layout, fixed, sink) };
         writer.write_journal()?;
         writer.write_resize_map()?;
