@@ -116,7 +116,7 @@ impl fmt::Display for Report {
 /// Says what failed, on what, and what to do; the output is then as it was.
 pub fn build(args: &BuildArgs, out: &mut Output) -> Result<(), CliError> {
     let (path, context) = smolfile_at(&args.context)?;
-    let smolfile = Smolfile::load(&path).map_err(|e| CliError::bad_input(e.render(Output::colour())))?;
+    let smolfile = Smolfile::load(&path).map_err(|e| CliError::smolfile(&e, Output::colour()))?;
     let source = image_source(args, &smolfile, &context)?;
     let overrides = Overrides { cpus: args.cpus, memory: args.memory, disk: args.disk };
     let output = args.output.clone().map_or_else(|| default_output(&context), Ok)?;

@@ -57,7 +57,7 @@ pub fn check(args: &CheckArgs, out: &Output) -> Result<(), CliError> {
             out.data(&Checked { file: file.clone(), ok: false, problems: findings(&problems) })?;
             Err(CliError::bad_input(format!("{}: {count} problems", file.display())))
         }
-        Err(e) => Err(CliError::bad_input(e.render(Output::colour()))),
+        Err(e) => Err(CliError::smolfile(&e, Output::colour())),
     }
 }
 

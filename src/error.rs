@@ -1,6 +1,7 @@
 //! Errors at the edge: a message, a hint, and the exit status they stand for.
 
-use smolpack_format::{Class, FormatError};
+use smolpack_builder::smolfile::SmolfileError;
+use smolpack_format::{Class, FormatError, printable, printable_lines};
 use smolpack_runner::chain::chain;
 use std::io;
 use std::path::Path;
@@ -17,12 +18,17 @@ pub const BOOT_FAILED: u8 = 125;
 /// Exit status where the reader of standard output has gone: 128 and the number of SIGPIPE, as a shell says.
 pub const READER_GONE: u8 = 128 + 13;
 
+/// The most lines of a message that are printed.
+const LINES: usize = 200;
+
 /// What a verb failed with.
 #[derive(Debug)]
 pub struct CliError {
     /// What failed, on what, and why. May span lines where it shows a place in a file; empty where the
     /// exit status says it all.
     pub message: String,
+    /// Whether the message is drawn by ourselves, colours and all, and safe to print as it is.
+    pub drawn: bool,
     /// What to do next.
     pub hint: Option<String>,
     /// The process's exit status.
@@ -32,12 +38,36 @@ pub struct CliError {
 impl CliError {
     /// Something outside the input failed.
     pub fn failed(message: impl Into<String>) -> Self {
-        Self { message: message.into(), hint: None, code: FAILED }
+        Self { message: message.into(), drawn: false, hint: None, code: FAILED }
     }
 
     /// The input is wrong.
     pub fn bad_input(message: impl Into<String>) -> Self {
-        Self { message: message.into(), hint: None, code: BAD_INPUT }
+        Self { message: message.into(), drawn: false, hint: None, code: BAD_INPUT }
+    }
+
+    /// The Smolfile is wrong, as a drawing shows.
+    #[must_use]
+    pub fn smolfile(error: &SmolfileError, colour: bool) -> Self {
+        Self { drawn: true, ..Self::bad_input(error.render(colour)) }
+    }
+
+    /// The message as it is printed. Lines after the first are set in, so that no text of others passes for a
+    /// message of ours.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        let message = self.message.trim_end();
+        if self.drawn {
+            // The library that draws has dealt with the file's own escapes.
+            return message.split('\u{1b}').map(printable_lines).collect::<Vec<_>>().join("\u{1b}");
+        }
+        let mut lines = message.lines().take(LINES).map(printable);
+        let mut shown = lines.next().unwrap_or_default();
+        for line in lines {
+            shown += if line.starts_with("  ") { "\n" } else { "\n  " };
+            shown += &line;
+        }
+        shown
     }
 
     /// Standard output cannot be written. Of a reader that has gone nothing is said.

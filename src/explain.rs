@@ -7,6 +7,7 @@ use crate::paths;
 use clap::Args;
 use serde::Serialize;
 use smolpack_builder::build::{SetupReport, StepReport};
+use smolpack_format::printable;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -27,8 +28,8 @@ impl fmt::Display for Explained {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (number, step) in self.steps.iter().enumerate() {
             let what = if step.cached { "cached" } else { "ran" };
-            writeln!(f, "{}  {}", number + 1, step.command)?;
-            writeln!(f, "   {what}: {}", step.why)?;
+            writeln!(f, "{}  {}", number + 1, printable(&step.command))?;
+            writeln!(f, "   {what}: {}", printable(&step.why))?;
             if step.log.exists() {
                 writeln!(f, "   output: {}", step.log.display())?;
             }

@@ -4,7 +4,7 @@ use crate::error::CliError;
 use crate::output::Output;
 use clap::Args;
 use serde::Serialize;
-use smolpack_format::{Artifact, Manifest, SectionEntry};
+use smolpack_format::{Artifact, Manifest, SectionEntry, printable};
 use std::fmt;
 use std::path::PathBuf;
 
@@ -63,7 +63,7 @@ impl fmt::Display for Inspection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let m = &self.manifest;
         let mut line = |name: &str, value: &str| {
-            if value.is_empty() { Ok(()) } else { writeln!(f, "{name:<11}{value}") }
+            if value.is_empty() { Ok(()) } else { writeln!(f, "{name:<11}{}", printable(value)) }
         };
         line("name", m.name.as_deref().unwrap_or_default())?;
         line("digest", &self.digest)?;

@@ -5,6 +5,7 @@ use crate::limits;
 use crate::progress::Bars;
 use clap::ValueEnum;
 use serde::Serialize;
+use smolpack_format::{printable, printable_json, printable_lines};
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 
@@ -60,10 +61,10 @@ impl Output {
     /// Where stdout cannot be written.
     pub fn data<T: Serialize + Display>(&self, value: &T) -> Result<(), CliError> {
         let text = if self.json {
-            serde_json::to_string(value)
-                .map_err(|e| CliError::failed(format!("cannot express as JSON: {e}")))?
+            let json = serde_json::to_string(value);
+            printable_json(&json.map_err(|e| CliError::failed(format!("cannot express as JSON: {e}")))?)
         } else {
-            value.to_string()
+            printable_lines(&value.to_string())
         };
         Self::bytes(format!("{}\n", text.trim_end_matches('\n')).as_bytes())
     }
@@ -79,17 +80,17 @@ impl Output {
 
     /// A line a user wants to know; not said with `--quiet`.
     pub fn note(&self, line: impl Display) {
-        self.say(Verbosity::Normal, &format!("smolpack: {line}"));
+        self.say(Verbosity::Normal, &format!("smolpack: {}", printable(&line.to_string())));
     }
 
     /// A line that a command of the machine wrote; not said with `--quiet`.
     pub fn quote(&self, line: &str) {
-        self.say(Verbosity::Normal, &format!("  | {line}"));
+        self.say(Verbosity::Normal, &format!("  | {}", printable(line)));
     }
 
     /// A line for the curious, said with `--verbose`.
     pub fn detail(&self, line: impl Display) {
-        self.say(Verbosity::Verbose, &format!("smolpack: {line}"));
+        self.say(Verbosity::Verbose, &format!("smolpack: {}", printable(&line.to_string())));
     }
 
     /// An error and its hint; always said.
@@ -97,9 +98,9 @@ impl Output {
         if error.message.is_empty() {
             return;
         }
-        self.say(Verbosity::Quiet, &format!("smolpack: {}", error.message.trim_end()));
+        self.say(Verbosity::Quiet, &format!("smolpack: {}", error.shown()));
         if let Some(hint) = limits::hint(&error.message).as_ref().or(error.hint.as_ref()) {
-            self.say(Verbosity::Quiet, &format!("  try: {hint}"));
+            self.say(Verbosity::Quiet, &format!("  try: {}", printable(hint)));
         }
     }
 
@@ -114,7 +115,7 @@ impl Output {
     /// What went wrong without being the end of it, whatever the verbosity.
     pub fn complain(line: impl Display) {
         // Nobody is left to tell where stderr is gone.
-        let _ = writeln!(io::stderr(), "smolpack: {line}");
+        let _ = writeln!(io::stderr(), "smolpack: {}", printable(&line.to_string()));
     }
 
     fn say(&self, level: Verbosity, line: &str) {
@@ -127,7 +128,7 @@ impl Output {
     /// A line for a program that follows a long task, whatever the verbosity.
     pub(crate) fn event(&self, event: &impl Serialize) {
         if let Ok(line) = serde_json::to_string(event) {
-            self.say(Verbosity::Quiet, &line);
+            self.say(Verbosity::Quiet, &printable_json(&line));
         }
     }
 

@@ -5,6 +5,7 @@ use crate::inspect::size;
 use serde::Serialize;
 use smolpack_builder::build::{KernelFrom, Request};
 use smolpack_builder::image::Location;
+use smolpack_format::printable;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -71,12 +72,12 @@ pub(crate) fn plan(request: &Request<'_>) -> Result<Plan, CliError> {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "image     {} ({})", self.image, self.source)?;
+        writeln!(f, "image     {} ({})", printable(&self.image), self.source)?;
         for Copy { from, to } in &self.copies {
-            writeln!(f, "copy      {from} to {to}")?;
+            writeln!(f, "copy      {} to {}", printable(from), printable(to))?;
         }
         for command in &self.init {
-            writeln!(f, "set-up    {command}")?;
+            writeln!(f, "set-up    {}", printable(command))?;
         }
         match &self.kernel {
             Some(version) => writeln!(f, "kernel    {version} ({})", self.kernel_from)?,

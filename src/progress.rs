@@ -4,6 +4,7 @@ use crate::output::{Output, ProgressMode};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use smolpack_builder::progress::Progress;
+use smolpack_format::printable;
 use std::time::{Duration, Instant};
 
 /// Events of progress come at most this often.
@@ -142,7 +143,7 @@ fn bar(name: &str, total: Option<u64>) -> ProgressBar {
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);
     }
-    bar.set_message(name.to_owned());
+    bar.set_message(printable(name));
     bar.enable_steady_tick(Duration::from_millis(250));
     bar
 }

@@ -26,6 +26,7 @@ pub mod manifest;
 mod open;
 mod section;
 mod spec;
+mod text;
 mod verify;
 mod writer;
 
@@ -36,6 +37,7 @@ pub use kind::SectionKind;
 pub use manifest::Manifest;
 pub use open::{kind_name, open_file, read_text_file};
 pub use section::{Chunk, ChunkData, Section};
+pub use text::{printable, printable_json, printable_lines};
 pub use verify::{Report, verify, verify_artifact};
 pub use writer::{Chunking, Compression, NewFile, SectionOptions, SectionWriter, Writer};
 

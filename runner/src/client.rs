@@ -45,6 +45,9 @@ pub enum ClientError {
     /// The control socket broke.
     #[error("cannot talk to the runner")]
     Talk(#[source] io::Error),
+    /// What the artifact says of the machine is longer than any machine needs.
+    #[error("the machine's settings are too long for the runner")]
+    TooLong(#[source] io::Error),
     /// The runner says why it cannot go on.
     #[error("{}", .0.message)]
     Failed(Failed),
@@ -201,6 +204,7 @@ impl Runner {
             Err(e) if matches!(e.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
                 Err(self.event().map_or_else(|e| e, unexpected))
             }
+            Err(e) if e.kind() == io::ErrorKind::InvalidInput => Err(ClientError::TooLong(e)),
             sent => sent.map_err(ClientError::Talk),
         }
     }

@@ -6,7 +6,7 @@
 //! so that nothing is left behind by a killed parent.
 
 use serde::{Deserialize, Serialize};
-use smolpack_format::Manifest;
+use smolpack_format::{Manifest, printable};
 
 /// Where the runner finds its end of the control socket: in place of standard input, which a program can
 /// be started with without copying the parent's address space (`posix_spawn`).
@@ -131,8 +131,16 @@ pub enum Ended {
 /// What went wrong.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Failed {
-    /// What failed, on what, and why.
+    /// What failed, on what, and why: a line.
     pub message: String,
     /// What to do about it, where that is known.
     pub hint: Option<String>,
+}
+
+impl Failed {
+    /// Has room in a control message, whatever the text quotes.
+    #[must_use]
+    pub fn new(message: &str, hint: Option<&str>) -> Self {
+        Self { message: printable(message), hint: hint.map(printable) }
+    }
 }

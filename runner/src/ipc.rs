@@ -44,7 +44,8 @@ impl Channel {
     pub fn send<T: Serialize>(&self, message: &T, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         let bytes = serde_json::to_vec(message)?;
         if bytes.len() > MAX_MESSAGE {
-            return Err(invalid("control message too long"));
+            let what = format!("a control message of {} bytes; at most {MAX_MESSAGE} are taken", bytes.len());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MAX_FDS))];
         let mut control = SendAncillaryBuffer::new(&mut space);

@@ -17,7 +17,7 @@ use crate::timings::Timings;
 use crate::vcpus::Running;
 use crate::vmstate;
 use kvm_ioctls::IoEventAddress;
-use smolpack_format::{Artifact, FormatError, SectionKind};
+use smolpack_format::{Artifact, FormatError, SectionKind, printable};
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
@@ -150,7 +150,7 @@ pub fn launch(from: &Sources<'_>, request: &Launch, timings: &mut Timings) -> Re
 }
 
 fn sentence(error: &RestoreError) -> String {
-    let text = chain(error);
+    let text = printable(&chain(error));
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| format!("{}{}.", first.to_uppercase(), letters.as_str()))
 }

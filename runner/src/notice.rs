@@ -1,10 +1,11 @@
 //! Lines for the user while a machine runs, on standard error, which the runner has from its parent.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use smolpack_format::printable;
 use std::io::{self, Write};
 
 /// The longest line, in bytes: a pipe that is ready has room for it.
-const LONGEST: usize = 1000;
+const LONGEST: usize = 2000;
 /// The most lines of one [`Notices`]: what a guest can cause must not flood a log.
 const MOST: usize = 20;
 
@@ -28,7 +29,7 @@ impl Notices {
 
 /// Writes a line unless that would have to wait: whoever reads the log must not hold up the machine.
 fn write_line(line: &str) {
-    let mut bytes = format!("smolpack: {line}").into_bytes();
+    let mut bytes = format!("smolpack: {}", printable(line)).into_bytes();
     bytes.truncate(LONGEST);
     bytes.push(b'\n');
     let stderr = io::stderr();

@@ -73,10 +73,8 @@ fn until_run(mut machine: impl FnMut(u32) -> Result<Over, Failed>) -> Result<Opt
             Over::FirstRunRefused => {}
         }
     }
-    Err(Failed {
-        message: format!("KVM had no memory for the first run of {MAX_ATTEMPTS} virtual machines"),
-        hint: Some("free some memory, or raise the memory limit of this control group".into()),
-    })
+    let message = format!("KVM had no memory for the first run of {MAX_ATTEMPTS} virtual machines");
+    Err(Failed::new(&message, Some("free some memory, or raise the memory limit of this control group")))
 }
 
 /// The first message, with artifact and console log.
@@ -164,14 +162,14 @@ fn snapshot(live: Live, fds: Vec<OwnedFd>, sources: &Sources<'_>) -> Result<Over
 }
 
 fn finish(live: Live) -> Result<(), Failed> {
-    live.finish().map_err(|e| Failed { message: format!("cannot write the console's log: {e}"), hint: None })
+    live.finish().map_err(|e| Failed::new(&format!("cannot write the console's log: {e}"), None))
 }
 
 fn over(stop: Stop) -> Result<Over, Failed> {
     match stop {
         Stop::Ended(ended) => Ok(Over::Event(Event::Ended(ended))),
         Stop::FirstRunRefused => Ok(Over::FirstRunRefused),
-        Stop::Failed(message) => Err(Failed { message, hint: None }),
+        Stop::Failed(message) => Err(Failed::new(&message, None)),
         Stop::Paused => Err(protocol("a CPU paused without being asked")),
     }
 }
@@ -185,11 +183,11 @@ fn say(channel: &Channel, event: &Event) -> Result<(), Failed> {
 }
 
 fn fail(error: &(dyn Error + 'static), hint: Option<&str>) -> Failed {
-    Failed { message: chain(error), hint: hint.map(str::to_owned) }
+    Failed::new(&chain(error), hint)
 }
 
 fn protocol(what: &str) -> Failed {
-    Failed { message: format!("control socket: {what}"), hint: None }
+    Failed::new(&format!("control socket: {what}"), None)
 }
 
 #[cfg(test)]

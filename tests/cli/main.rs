@@ -6,5 +6,6 @@ mod artifacts;
 mod bad_input;
 mod copy;
 mod diff;
+mod hostile;
 mod streams;
 mod support;

@@ -4,7 +4,7 @@ mod files;
 
 use serde::Serialize;
 use serde_json::Value;
-use smolpack_format::{Artifact, Digest, FormatError, SectionKind};
+use smolpack_format::{Artifact, Digest, FormatError, SectionKind, printable};
 use std::collections::{BTreeMap, HashSet};
 
 pub use files::{FileChange, FileDifference};
@@ -66,7 +66,7 @@ impl Comparison {
             FileChange::Removed => format!("- {}", file.path),
             FileChange::Changed => format!("~ {}: {}", file.path, file.what.join(", ")),
         });
-        keys.chain(sections).chain(files).collect()
+        keys.chain(sections).chain(files).map(|line| printable(&line)).collect()
     }
 }
 
