@@ -181,9 +181,15 @@ fn data_is_numbered_by_layer_and_lies_where_it_is() {
 fn gzip_of_several_members_and_zstd_of_several_frames_are_read_whole() {
     let data = tar(&[Member::file("a", vec![7; 10_000]), file("b")]);
     let (front, back) = data.split_at(5000);
+    let zstd = |data: &[u8]| zstd::encode_all(data, 1).unwrap();
+    // RFC 8878, section 3.1.2.
+    let skippable = [0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, b'a', b'b', b'c'].to_vec();
     for packed in [
         [gzip(front), gzip(back)].concat(),
-        [zstd::encode_all(front, 1).unwrap(), zstd::encode_all(back, 1).unwrap()].concat(),
+        [gzip(front), gzip(&[]), gzip(back), vec![0; 3_000_000]].concat(),
+        [gzip(&data), vec![0]].concat(),
+        [zstd(front), zstd(back)].concat(),
+        [skippable.clone(), zstd(front), skippable.clone(), zstd(back), skippable].concat(),
     ] {
         let folder = tempfile::tempdir().unwrap();
         let layout = folder.path().join("layout");
@@ -236,6 +242,20 @@ fn damaged_layers_are_refused_with_one_clear_error_each() {
             cut(&zstd::encode_all(&data[..], 1).unwrap()),
             ErrorKind::Corrupt,
             "cannot be decompressed",
+        ),
+        (
+            "something after gzip",
+            &good,
+            [packed.clone(), b"x".to_vec()].concat(),
+            ErrorKind::Corrupt,
+            "cannot be decompressed",
+        ),
+        (
+            "something after the zeros after gzip",
+            &good,
+            [packed.clone(), vec![0; 512], b"x".to_vec()].concat(),
+            ErrorKind::Corrupt,
+            "something else follows the zeros",
         ),
         ("xz", &good, b"\xfd7zXZ\0rest".to_vec(), ErrorKind::Unsupported, "xz"),
     ] {

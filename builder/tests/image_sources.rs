@@ -259,6 +259,81 @@ fn a_docker_archive_of_several_images_wants_a_tag() {
 }
 
 #[test]
+fn docker_archives_of_every_shape_are_read() {
+    let data = tar(&[Member::file("etc/motd", "hi")]);
+    let config = serde_json::json!({"architecture": "amd64", "os": "linux",
+        "rootfs": {"type": "layers", "diff_ids": [sha256(&data)]}})
+    .to_string();
+    let layer = |path: &str| Member::file(path, &data);
+    for (name, members, path) in [
+        (
+            "a link to the root",
+            vec![layer(".x.tar"), Member::symlink("X/layer.tar", ".x.tar")],
+            "X/layer.tar",
+        ),
+        ("a link beside", vec![layer("X/.x.tar"), Member::symlink("X/layer.tar", ".x.tar")], "X/layer.tar"),
+        (
+            "a link that climbs",
+            vec![layer("x.tar"), Member::symlink("X/layer.tar", "../../x.tar")],
+            "X/layer.tar",
+        ),
+        ("a hard link", vec![layer("x.tar"), Member::hard_link("X/layer.tar", "x.tar")], "X/layer.tar"),
+        ("dots before names", vec![layer("./X/layer.tar")], "X/layer.tar"),
+        ("compressed", vec![Member::file("x.tar.gz", gzip(&data))], "x.tar.gz"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let images =
+            serde_json::json!([{"Config": "c.json", "Layers": [path], "RepoTags": null}]).to_string();
+        let dot = if name.starts_with("dots") { "./" } else { "" };
+        let ends = [
+            Member::file(format!("{dot}c.json"), &config),
+            Member::file(format!("{dot}manifest.json"), images),
+        ];
+        fs::write(folder.path().join("save.tar"), tar(&members.into_iter().chain(ends).collect::<Vec<_>>()))
+            .unwrap();
+        let image = load_text("./save.tar", folder.path()).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert!(at(&image.tree, "etc/motd").is_some(), "{name}");
+    }
+    // Two links to each other, by either way to read them, end.
+    let links = [Member::symlink("a", "b"), Member::symlink("b", "a"), Member::file("c.json", &config)];
+    let images = serde_json::json!([{"Config": "c.json", "Layers": ["a"], "RepoTags": null}]).to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let members = links.into_iter().chain([Member::file("manifest.json", images)]).collect::<Vec<_>>();
+    fs::write(folder.path().join("save.tar"), tar(&members)).unwrap();
+    let error = load_text("./save.tar", folder.path()).unwrap_err();
+    assert!(error.to_string().contains("layer a is missing"), "{error}");
+}
+
+#[test]
+fn sparse_files_of_many_gigabytes_keep_their_holes() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("root");
+    fs::create_dir_all(root.join("etc")).unwrap();
+    let file = File::create(root.join("etc/sparse")).unwrap();
+    file.write_all_at(b"first", 0).unwrap();
+    file.write_all_at(b"last", (9 << 30) - 4096).unwrap();
+    file.set_len(9 << 30).unwrap();
+    let (archive, source) = (folder.path().join("root.tar"), root.to_str().unwrap());
+    let archive = archive.to_str().unwrap();
+    let to = ["-cf", archive, "-C", source, "."];
+    for (program, options) in [
+        ("tar", &["--format=gnu", "--sparse"][..]),
+        ("tar", &["--format=pax", "--sparse", "--sparse-version=0.0"]),
+        ("tar", &["--format=pax", "--sparse", "--sparse-version=0.1"]),
+        ("tar", &["--format=pax", "--sparse", "--sparse-version=1.0"]),
+        ("bsdtar", &["--format=pax"]),
+    ] {
+        let options = [options, &to].concat();
+        run(program, &options);
+        assert!(fs::metadata(archive).unwrap().len() < 10 << 20, "{program} {options:?} wrote the holes");
+        let image = load_text("./root.tar", folder.path()).unwrap_or_else(|e| panic!("{options:?}: {e}"));
+        let Kind::File { size, .. } = at(&image.tree, "etc/sparse").unwrap().kind else { panic!("no file") };
+        assert_eq!(size, 9 << 30, "{program} {options:?}");
+        assert!(data_bytes(&image, "etc/sparse") < 1 << 20, "{program} {options:?}: holes stay holes");
+    }
+}
+
+#[test]
 fn a_docker_archive_whose_configuration_is_not_what_its_name_says_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let name = format!("{}.json", &sha256(b"something else")[7..]);

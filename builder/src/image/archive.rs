@@ -111,7 +111,8 @@ struct Members {
 
 enum Member {
     File(Region),
-    Link(String),
+    /// To the first of these names that leads to a file.
+    Link(Vec<String>),
 }
 
 impl Members {
@@ -121,8 +122,12 @@ impl Members {
             let text = |target: &[u8]| String::from_utf8(target.to_vec()).ok();
             let member = match &entry.kind {
                 EntryKind::File { size, data } => Member::File(region(tar, *size, data)?),
-                EntryKind::Symlink(target) => Member::Link(beside(&name, &text(target)?)),
-                EntryKind::HardLink(target) => Member::Link(beside("", &text(target)?)),
+                // Some archives name it from their root, which docker loads.
+                EntryKind::Symlink(target) => {
+                    let target = text(target)?;
+                    Member::Link(vec![beside(&name, &target), beside("", &target)])
+                }
+                EntryKind::HardLink(target) => Member::Link(vec![beside("", &text(target)?)]),
                 _ => return None,
             };
             Some((name, member))
@@ -135,14 +140,17 @@ impl Members {
     }
 
     fn get(&self, name: &str) -> Option<Region> {
-        let mut name = name;
-        for _ in 0..MAX_LINKS {
-            match self.by_name.get(name)? {
-                Member::File(region) => return Some(region.clone()),
-                Member::Link(target) => name = target,
+        self.resolve(name, MAX_LINKS)
+    }
+
+    fn resolve(&self, name: &str, links: usize) -> Option<Region> {
+        match self.by_name.get(name)? {
+            Member::File(region) => Some(region.clone()),
+            Member::Link(names) => {
+                let links = links.checked_sub(1)?;
+                names.iter().find_map(|name| self.resolve(name, links))
             }
         }
-        None
     }
 }
 

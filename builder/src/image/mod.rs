@@ -15,6 +15,7 @@ mod copy;
 mod digest;
 mod error;
 mod folder;
+mod gzip;
 mod layers;
 mod layout;
 mod limits;

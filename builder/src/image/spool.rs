@@ -7,11 +7,10 @@ use std::io::{self, BufReader, Read, Write};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
-use flate2::bufread::MultiGzDecoder;
-
 use super::cache::{Cache, Draft};
 use super::digest::{Digest, Hasher};
 use super::error::{ErrorKind, ImageError};
+use super::gzip;
 use super::progress::Reporter;
 use super::region::Region;
 
@@ -149,7 +148,7 @@ impl Inflate<'_> {
             BufReader::with_capacity(BUFFER, Counted { inner: self.input.reader(), hasher, reporter });
         let result = match self.compression {
             Compression::None => self.pump(&mut input, full, empty),
-            Compression::Gzip => self.pump(&mut MultiGzDecoder::new(&mut input), full, empty),
+            Compression::Gzip => self.pump(&mut gzip::Members::new(&mut input), full, empty),
             Compression::Zstd => zstd::stream::read::Decoder::with_buffer(&mut input)
                 .and_then(|mut decoder| self.pump(&mut decoder, full, empty)),
         };
