@@ -4,33 +4,26 @@
 use flate2::bufread::GzDecoder;
 use std::io::{self, BufRead, Read};
 
-/// Decompresses all members.
-pub(super) struct Members<R>(State<R>);
-
-enum State<R> {
-    Member(GzDecoder<R>),
-    Over,
-}
+/// Decompresses all members; none is left at the end.
+pub(super) struct Members<R>(Option<GzDecoder<R>>);
 
 impl<R: BufRead> Members<R> {
     pub(super) fn new(input: R) -> Self {
-        Self(State::Member(GzDecoder::new(input)))
+        Self(Some(GzDecoder::new(input)))
     }
 }
 
 impl<R: BufRead> Read for Members<R> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        loop {
-            let State::Member(decoder) = &mut self.0 else { return Ok(0) };
+        while let Some(mut decoder) = self.0.take() {
             let got = decoder.read(buf)?;
             if got > 0 || buf.is_empty() {
+                self.0 = Some(decoder);
                 return Ok(got);
             }
-            let State::Member(decoder) = std::mem::replace(&mut self.0, State::Over) else { return Ok(0) };
-            if let Some(rest) = after(decoder.into_inner())? {
-                self.0 = State::Member(GzDecoder::new(rest));
-            }
+            self.0 = after(decoder.into_inner())?.map(GzDecoder::new);
         }
+        Ok(0)
     }
 }
 
