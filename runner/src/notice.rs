@@ -28,7 +28,7 @@ impl Notices {
 }
 
 /// Writes a line unless that would have to wait: whoever reads the log must not hold up the machine.
-fn write_line(line: &str) {
+pub(crate) fn write_line(line: &str) {
     let mut bytes = format!("smolpack: {}", printable(line)).into_bytes();
     bytes.truncate(LONGEST);
     bytes.push(b'\n');

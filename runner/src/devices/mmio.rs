@@ -27,6 +27,7 @@ use vmm_sys_util::eventfd::EventFd;
 use super::interrupt::{Interrupt, trigger};
 use super::queue::{Broken, Queue, QueueStateV1};
 use super::{DeviceError, GuestMemory, StateError, new_eventfd};
+use crate::notice::write_line;
 
 /// "virt", little-endian.
 const MAGIC: u32 = 0x7472_6976;
@@ -244,7 +245,7 @@ impl<D: VirtioDevice> Mmio<D> {
     fn stop(&self, registers: &mut Registers, broken: &Broken) {
         // Once in the life of a device, so that a guest cannot flood the log.
         if !std::mem::replace(&mut registers.reported, true) {
-            eprintln!("smolpack-runner: {} device stopped, its driver broke the rules: {broken}", D::NAME);
+            write_line(&format!("the {} device stopped, its driver broke the rules: {broken}", D::NAME));
         }
         registers.status |= VIRTIO_CONFIG_S_NEEDS_RESET;
         self.interrupt.raise_config();
