@@ -12,7 +12,7 @@ use smolpack_builder::kernel::KernelStore;
 use smolpack_builder::machine::{MachineSpec, Overrides};
 use smolpack_builder::smolfile::{Cpus, DiskSize, Memory, Smolfile, SnapshotEnabled};
 use smolpack_builder::tree::Timestamp;
-use smolpack_format::{Artifact, manifest, read_text_file};
+use smolpack_format::{Artifact, folder_of, manifest, read_text_file};
 use smolpack_runner::chain::chain;
 use smolpack_runner::client::RunnerProgram;
 use smolpack_runner::host::KvmStatus;
@@ -196,8 +196,7 @@ pub(crate) fn smolfile_at(context: &Path) -> Result<(PathBuf, PathBuf), CliError
         return Err(CliError::bad_input(format!("there is no Smolfile in {}", context.display()))
             .hint("name the folder of one, or the file itself"));
     }
-    let folder = context.parent().filter(|folder| !folder.as_os_str().is_empty());
-    Ok((context.to_owned(), folder.unwrap_or(Path::new(".")).to_owned()))
+    Ok((context.to_owned(), folder_of(context).to_owned()))
 }
 
 /// A flag's path is the user's, relative to where they are; a Smolfile's is relative to it.

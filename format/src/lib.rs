@@ -35,7 +35,7 @@ pub use digest::{Digest, ParseDigestError};
 pub use error::{Class, Code, FormatError, Part};
 pub use kind::SectionKind;
 pub use manifest::Manifest;
-pub use open::{kind_name, open_file, read_text_file};
+pub use open::{folder_of, kind_name, open_file, read_text_file};
 pub use section::{Chunk, ChunkData, Section};
 pub use text::{printable, printable_json, printable_lines};
 pub use verify::{Report, verify, verify_artifact};

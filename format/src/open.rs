@@ -45,6 +45,12 @@ pub fn read_text_file(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// The folder that a path's last part lies in.
+#[must_use]
+pub fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 /// What a file is called that is not regular.
 #[must_use]
 pub fn kind_name(kind: FileType) -> &'static str {

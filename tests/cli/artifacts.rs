@@ -1,6 +1,7 @@
 //! Building, inspecting and verifying.
 
 use crate::support::{artifact, context, finish, run_in, smolpack, write};
+use smolpack::error::{BAD_INPUT, BOOT_FAILED, FAILED, READER_GONE};
 use std::time::Duration;
 
 #[test]
@@ -105,6 +106,14 @@ fn help_tells_of_every_verb_and_completions_exist() {
     }
     let (code, script, _) = run_in("/".as_ref(), &["completion", "bash"]);
     assert!(code == 0 && script.contains("smolpack"));
+}
+
+#[test]
+fn every_exit_status_is_in_the_docs() {
+    let docs = include_str!("../../docs/errors.md");
+    for status in [0, BAD_INPUT, BOOT_FAILED, FAILED, READER_GONE, 126, 127] {
+        assert!(docs.contains(&format!("\n| {status} | ")), "{status}");
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The agent in a real machine, over vsock, without the command line in between.
 
-use crate::support::hello;
+use crate::support::{debian, hello};
 use smolpack::embedded;
 use smolpack_format::Artifact;
 use smolpack_guest::client::{Output, Session, ask, run};
@@ -18,11 +18,19 @@ struct Machine {
 }
 
 fn boot(start: Start) -> Machine {
-    let file = File::open(hello()).unwrap();
+    boot_with(hello(), start, |_| ())
+}
+
+/// Boots an artifact with other settings than its own.
+fn boot_with(path: &str, start: Start, change: impl FnOnce(&mut Launch)) -> Machine {
+    let file = File::open(path).unwrap();
     let artifact = Artifact::from_file(file.try_clone().unwrap()).unwrap();
     let console = tempfile::tempfile().unwrap();
     let runner = RunnerProgram::Embedded(embedded::RUNNER).spawn().unwrap();
-    runner.launch(Launch::new(start, artifact.manifest()), &file, &console).unwrap();
+    let mut launch = Launch::new(start, artifact.manifest());
+    change(&mut launch);
+    let started = runner.launch(launch, &file, &console).unwrap();
+    assert_eq!(started.restored, start != Start::Cold, "{:?}", started.cold_reason);
     Machine { runner, console }
 }
 
@@ -63,6 +71,21 @@ fn a_machine_has_what_programs_expect_and_a_quiet_console() {
     machine.console.rewind().unwrap();
     machine.console.read_to_string(&mut console).unwrap();
     assert!(!console.contains("smolpack"), "{console}");
+}
+
+#[test]
+fn a_disk_grows_under_its_files_to_64_gib() {
+    for start in [Start::Cold, Start::Restore] {
+        let machine = boot_with(debian(), start, |launch| launch.disk_bytes = 64 << 30);
+        // Data that was there, and data that only fits now, beyond what the image had.
+        let script = "set -e; sha256sum /usr/bin/* > /sum; resize2fs /dev/vda >/dev/null 2>&1; \
+                      fallocate -l 32G /large; dd if=/dev/urandom of=/new bs=1M count=8 status=none; \
+                      sha256sum /new >> /sum; sync; echo 3 > /proc/sys/vm/drop_caches; \
+                      sha256sum -c --quiet /sum; df --output=size -B1G / | tail -1; dmesg | grep -i ext4.*err || :";
+        let size = machine.text(script);
+        let gib: u64 = size.trim().parse().unwrap_or_else(|_| panic!("{start:?}: {size}"));
+        assert!((60..=64).contains(&gib), "{start:?}: {gib} GiB");
+    }
 }
 
 #[test]

@@ -14,7 +14,7 @@ pub use error::BuildError;
 pub use machine::{MachineFailure, MachineOptions};
 pub use setup::{SetupError, SetupOptions, SetupReport, StepReport};
 
-use smolpack_format::{Artifact, Digest, SectionKind, Writer, manifest};
+use smolpack_format::{Artifact, Digest, SectionKind, Writer, folder_of, manifest};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -140,7 +140,7 @@ pub fn build(request: &Request, progress: &mut dyn Progress) -> Result<Built, Bu
 
 /// The folder of the output: found missing before any work is done, not after.
 fn existing_folder(output: &Path) -> Result<&Path, BuildError> {
-    let folder = output.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = folder_of(output);
     if output.is_dir() || output.file_name().is_none() {
         return Err(BuildError::Output(output.to_owned(), "it is a folder; name a file"));
     }

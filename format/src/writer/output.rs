@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, openat, renameat, unlinkat};
 use rustix::io::Errno;
 
-use crate::{FormatError, Part, kind_name};
+use crate::{FormatError, Part, folder_of, kind_name};
 
 /// A file being written. Unless it is published it leaves no trace.
 #[derive(Debug)]
@@ -58,9 +58,8 @@ impl NewFile {
             let message = format!("{} is {}; name a file", path.display(), kind_name(kind));
             return Err(FormatError::usage(Part::File, message));
         }
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let folder = openat(CWD, parent.unwrap_or(Path::new(".")), flags, Mode::empty());
+        let folder = openat(CWD, folder_of(path), flags, Mode::empty());
         let folder = File::from(folder.map_err(|errno| fail("open the folder of", errno))?);
         let (file, temporary) = unnamed(&folder)
             .or_else(|_| named(&folder, name))
