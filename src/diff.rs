@@ -11,8 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// Say what two artifacts differ in: settings, sections, files
 ///
-/// Exit status: 0 they are the same, 1 they differ, 2 one of them cannot be read. Extended attributes
-/// are not compared.
+/// Exit status: 0 they are the same, 1 they differ, 2 one of them cannot be read.
 #[derive(Debug, Args)]
 pub struct DiffArgs {
     /// The first `.smolmachine`

@@ -2,6 +2,7 @@
 
 use crate::support::{context, run_in, smolpack, write};
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+use std::process::Command;
 
 #[test]
 fn diff_tells_settings_sections_and_files_apart() {
@@ -47,6 +48,49 @@ fn diff_tells_settings_sections_and_files_apart() {
     assert!(code == 1 && text.contains("\n- /srv/gone\n") && text.contains("cpus: 2 to 3"), "{text}");
     let (code, _, err) = run_in(folder.path(), &["diff", "a.smolmachine", "Smolfile"]);
     assert!(code == 2 && err.contains("Smolfile"), "{err}");
+}
+
+/// Writes a root tar: a folder of many files, and files with attributes, of the lengths given, that end so.
+const TAR: &str = r#"
+import io, sys, tarfile
+name, ends = sys.argv[1], dict(pair.split("=") for pair in sys.argv[2:])
+lengths = {"user.small": 20, "user.block": 3000, "trusted.inode": 20000}
+archive = tarfile.open(name, "w", format=tarfile.PAX_FORMAT)
+files = ["etc/f%05d" % n + "x" * 100 for n in range(2000)] + ["same", "changed", "lost", "etc/won"]
+for file in files:
+    entry = tarfile.TarInfo(file)
+    end = ends.get(file, "a" if file in ("same", "changed", "lost") else "")
+    if end != "":
+        attributes = {name: "a" * (length - 1) + end for name, length in lengths.items()} if end != "-" else {}
+        entry.pax_headers = {"SCHILY.xattr." + name: value for name, value in attributes.items()}
+    archive.addfile(entry, io.BytesIO(b""))
+archive.close()
+"#;
+
+#[test]
+fn diff_tells_extended_attributes_apart_wherever_the_disk_keeps_them() {
+    let folder = context();
+    // Beside the inode, in a block, in an inode of its own; in a folder with an index, too.
+    let last = format!("etc/f01999{}", "x".repeat(100));
+    let build = |name: &str, ends: &[&str]| {
+        let tar = format!("{name}.tar");
+        let made =
+            Command::new("python3").args(["-c", TAR, &tar]).args(ends).current_dir(folder.path()).status();
+        assert!(made.unwrap().success());
+        let image = format!("./{tar}");
+        let (code, _, err) =
+            run_in(folder.path(), &["build", "--disk", "64MiB", "--image", &image, "-o", name]);
+        assert_eq!(code, 0, "{err}");
+    };
+    build("a", &[]);
+    build("b", &["changed=b", "lost=-", "etc/won=b", &format!("{last}=b")]);
+    let (code, out, err) = run_in(folder.path(), &["diff", "a", "b"]);
+    assert_eq!(code, 1, "{err}");
+    let all = "attribute trusted.inode, attribute user.block, attribute user.small";
+    let expected = ["changed", &last, "etc/won", "lost"].map(|file| format!("~ /{file}: {all}"));
+    let mut files: Vec<&str> = out.lines().filter(|line| line.starts_with('~')).collect();
+    files.sort_unstable();
+    assert_eq!(files, expected);
 }
 
 #[test]

@@ -2,11 +2,12 @@
 
 use ext4_view::{Ext4, Ext4Error, Ext4Read, Metadata, PathBuf};
 use serde::Serialize;
-use smolpack_format::{Artifact, Section, SectionKind};
-use std::collections::BTreeMap;
+use smolpack_format::{Artifact, FormatError, Section, SectionKind};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
 use super::CompareError;
+use super::attributes::{Attributes, Inodes, ROOT};
 
 /// A path that is not the same on both disks.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -33,7 +34,34 @@ pub enum FileChange {
 }
 
 /// Reads a file system out of a section.
-struct SectionReader(Section);
+struct SectionReader {
+    section: Section,
+    /// The superblock without what the library refuses and has nothing to do with: values of attributes in
+    /// inodes of their own (`EXT4_FEATURE_INCOMPAT_EA_INODE`), which no folder names.
+    superblock: [u8; 1024],
+}
+
+/// Where the superblock lies, bytes.
+const SUPERBLOCK: u64 = 1024;
+
+impl SectionReader {
+    fn new(section: Section) -> Result<Self, FormatError> {
+        let mut superblock = [0; 1024];
+        section.read_at(&mut superblock, SUPERBLOCK)?;
+        let whole = checksum(&superblock) == superblock[1020..];
+        superblock[97] &= !0x04;
+        if whole {
+            let checksum = checksum(&superblock);
+            superblock[1020..].copy_from_slice(&checksum);
+        }
+        Ok(Self { section, superblock })
+    }
+}
+
+/// `s_checksum`: CRC32C of what lies before it, not inverted at the end.
+fn checksum(superblock: &[u8; 1024]) -> [u8; 4] {
+    (!crc32c::crc32c(&superblock[..1020])).to_le_bytes()
+}
 
 impl Ext4Read for SectionReader {
     fn read(
@@ -41,22 +69,46 @@ impl Ext4Read for SectionReader {
         start: u64,
         into: &mut [u8],
     ) -> Result<(), Box<dyn std::error::Error + Send + Sync + 'static>> {
-        Ok(self.0.read_at(into, start)?)
+        self.section.read_at(into, start)?;
+        let end = start + into.len() as u64;
+        let (from, to) = (start.max(SUPERBLOCK), end.min(SUPERBLOCK + 1024));
+        if from < to {
+            let patch = &self.superblock[(from - SUPERBLOCK) as usize..(to - SUPERBLOCK) as usize];
+            into[(from - start) as usize..(to - start) as usize].copy_from_slice(patch);
+        }
+        Ok(())
     }
 }
 
 struct Disk {
     which: &'static str,
     ext4: Option<Ext4>,
+    inodes: Option<Inodes>,
 }
 
 impl Disk {
     fn open(artifact: &Artifact, which: &'static str) -> Result<Self, CompareError> {
-        let section = artifact.section(SectionKind::Disk);
-        let section = section.map_err(|source| CompareError::Format { which, source })?;
-        let load = |section| Ext4::load(Box::new(SectionReader(section)));
-        let ext4 = section.map(load).transpose();
-        Ok(Self { which, ext4: ext4.map_err(|e| CompareError::Disk { which, why: e.to_string() })? })
+        let section =
+            || artifact.section(SectionKind::Disk).map_err(|source| CompareError::Format { which, source });
+        let reader = section()?.map(SectionReader::new).transpose();
+        let reader = reader.map_err(|source| CompareError::Format { which, source })?;
+        let ext4 = reader.map(|reader| Ext4::load(Box::new(reader))).transpose();
+        let ext4 = ext4.map_err(|e| CompareError::Disk { which, why: e.to_string() })?;
+        let inodes = section()?.map(Inodes::open).transpose();
+        Ok(Self { which, ext4, inodes: inodes.map_err(|why| CompareError::Disk { which, why })? })
+    }
+
+    /// The inodes of what is in a folder.
+    fn numbers(&self, folder: u32) -> Result<BTreeMap<Vec<u8>, u32>, CompareError> {
+        self.inodes.as_ref().map_or(Ok(BTreeMap::new()), |inodes| self.is_right(inodes.entries(folder)))
+    }
+
+    fn attributes(&self, inode: u32) -> Result<Attributes, CompareError> {
+        self.inodes.as_ref().map_or(Ok(BTreeMap::new()), |inodes| self.is_right(inodes.attributes(inode)))
+    }
+
+    fn is_right<T>(&self, read: Result<T, String>) -> Result<T, CompareError> {
+        read.map_err(|why| CompareError::Disk { which: self.which, why })
     }
 
     fn has<T>(&self, read: Result<T, Ext4Error>) -> Result<T, CompareError> {
@@ -89,10 +141,11 @@ impl Disk {
 pub(super) fn compare(a: &Artifact, b: &Artifact) -> Result<Vec<FileDifference>, CompareError> {
     let (a, b) = (Disk::open(a, "first")?, Disk::open(b, "second")?);
     let mut found = Vec::new();
-    // Folders that are on both disks and still to be looked into.
-    let mut to_do = vec![PathBuf::new("/")];
-    while let Some(folder) = to_do.pop() {
+    // Folders that are on both disks and still to be looked into, and their inodes.
+    let mut to_do = vec![(PathBuf::new("/"), [ROOT; 2])];
+    while let Some((folder, [one, two])) = to_do.pop() {
         let (mut ours, theirs) = (a.entries(&folder)?, b.entries(&folder)?);
+        let numbers = (a.numbers(one)?, b.numbers(two)?);
         for (name, path) in theirs {
             let Some(_) = ours.remove(&name) else {
                 found.push(difference(&path, FileChange::Added, vec![]));
@@ -100,12 +153,15 @@ pub(super) fn compare(a: &Artifact, b: &Artifact) -> Result<Vec<FileDifference>,
             };
             let (one, two) = (a.metadata(&path)?, b.metadata(&path)?);
             let (Some(one), Some(two)) = (one, two) else { continue };
-            let what = changes(&a, &b, &path, &one, &two)?;
+            let inodes =
+                [numbers.0.get(&name), numbers.1.get(&name)].map(|number| number.copied().unwrap_or(0));
+            let mut what = changes(&a, &b, &path, &one, &two)?;
+            what.extend(changed_attributes(&a.attributes(inodes[0])?, &b.attributes(inodes[1])?));
             if !what.is_empty() {
                 found.push(difference(&path, FileChange::Changed, what));
             }
             if one.is_dir() && two.is_dir() {
-                to_do.push(path);
+                to_do.push((path, inodes));
             }
         }
         found.extend(ours.values().map(|path| difference(path, FileChange::Removed, vec![])));
@@ -154,6 +210,13 @@ fn changes(
 }
 
 /// Whether two files of equal length are equal.
+/// The names of attributes that differ.
+fn changed_attributes(one: &Attributes, two: &Attributes) -> Vec<String> {
+    let names: BTreeSet<&String> = one.keys().chain(two.keys()).collect();
+    let differ = names.into_iter().filter(|name| one.get(*name) != two.get(*name));
+    differ.map(|name| format!("attribute {name}")).collect()
+}
+
 fn same_contents(a: &Disk, b: &Disk, path: &PathBuf) -> Result<bool, CompareError> {
     let (Some(one), Some(two)) = (&a.ext4, &b.ext4) else { return Ok(false) };
     let (mut one, mut two) = (a.has(one.open(path))?, b.has(two.open(path))?);

@@ -1,5 +1,6 @@
 //! What two artifacts differ in: what the machine is, the sections, and the files on its disk.
 
+mod attributes;
 mod files;
 
 use serde::Serialize;

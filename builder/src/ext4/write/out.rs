@@ -30,10 +30,11 @@ impl<'s> Out<'s> {
     /// The next bytes.
     pub(super) fn data(&mut self, bytes: &[u8]) -> Result<(), Ext4Error> {
         self.at += bytes.len() as u64;
-        if self.zeros > 0 || self.gathered.len() + bytes.len() > GATHER {
+        let is_large = bytes.len() > GATHER / 2;
+        if is_large || self.zeros > 0 || self.gathered.len() + bytes.len() > GATHER {
             self.flush()?;
         }
-        if bytes.len() > GATHER / 2 {
+        if is_large {
             return self.sink.data(bytes).map_err(Ext4Error::Write);
         }
         self.gathered.extend_from_slice(bytes);
@@ -56,5 +57,48 @@ impl<'s> Out<'s> {
             0 => Ok(()),
             zeros => self.sink.zeros(zeros).map_err(Ext4Error::Write),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+
+    /// All that comes, in order.
+    struct Plain(Vec<u8>);
+
+    impl BlockSink for Plain {
+        fn data(&mut self, bytes: &[u8]) -> io::Result<()> {
+            self.0.extend_from_slice(bytes);
+            Ok(())
+        }
+
+        fn zeros(&mut self, len: u64) -> io::Result<()> {
+            self.0.resize(self.0.len() + len as usize, 0);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn pieces_of_every_size_come_out_in_order() {
+        // Of sizes around all that decides how a piece goes on, each after each.
+        let sizes = [1, 4096, GATHER / 2 - 1, GATHER / 2, GATHER / 2 + 1, GATHER - 4096, GATHER, 2 * GATHER];
+        let (mut sink, mut expected) = (Plain(Vec::new()), Vec::new());
+        let mut out = Out::new(&mut sink);
+        for (number, (first, second)) in sizes.iter().flat_map(|a| sizes.map(|b| (*a, b))).enumerate() {
+            for size in [first, second] {
+                let piece = vec![number as u8 + 1; size];
+                out.data(&piece).unwrap();
+                expected.extend_from_slice(&piece);
+            }
+            if number % 3 == 0 {
+                out.zeros(5000);
+                expected.resize(expected.len() + 5000, 0);
+            }
+        }
+        assert_eq!(out.at(), expected.len() as u64);
+        out.flush().unwrap();
+        assert!(sink.0 == expected);
     }
 }
