@@ -103,7 +103,7 @@ fn a_failing_command_stops_the_build_and_tells_all() {
     assert_eq!(out.status.code(), Some(1), "{said}");
     assert!(said.contains("set-up step 2 of 3 failed with exit status 3: echo first"), "{said}");
     assert!(said.contains("  | broken\n"), "{said}");
-    let log = said.lines().find_map(|line| line.strip_prefix("its whole output: ")).unwrap();
+    let log = said.lines().find_map(|line| line.trim_start().strip_prefix("its whole output: ")).unwrap();
     let log = fs::read_to_string(log).unwrap();
     assert!(log.starts_with("first\n1\n") && log.contains("broken\n"), "{log}");
     assert!(!Path::new(&file).exists());
