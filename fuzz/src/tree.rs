@@ -1,6 +1,7 @@
 //! A tree of files out of bytes, written as a disk and read again.
 
 use crate::Bytes;
+use ext4_view::{Ext4, Ext4Error, PathBuf};
 use smolpack_builder::ext4::{self, Options};
 use smolpack_builder::sink::BlockSink;
 use smolpack_builder::tree::{Kind, Metadata, Node, NodeId, Timestamp, Tree};
@@ -42,6 +43,32 @@ pub(crate) fn run(bytes: &[u8]) {
     let mut disk = Memory(Vec::new());
     if ext4::write(&tree, &options, &mut disk).is_ok() {
         assert_eq!(disk.0.len() as u64, DISK, "a disk of another size");
+        check(&tree, disk.0);
+    }
+}
+
+/// Every folder has the names it was given.
+fn check(tree: &Tree, disk: Vec<u8>) {
+    // The library does not know values of attributes in inodes of their own.
+    let ext4 = match Ext4::load(Box::new(disk)) {
+        Err(Ext4Error::Incompatible(_)) => return,
+        ext4 => ext4.expect("the disk cannot be read"),
+    };
+    let mut folders = vec![(PathBuf::new("/"), Tree::ROOT)];
+    while let Some((path, folder)) = folders.pop() {
+        let entries = tree.entries(folder).into_iter().flatten();
+        let mut expected: BTreeMap<&[u8], NodeId> = entries.map(|(name, node)| (&**name, *node)).collect();
+        for entry in ext4.read_dir(&path).expect("a folder cannot be read") {
+            let entry = entry.expect("a folder's entry cannot be read");
+            let name = entry.file_name();
+            let node = expected.remove(name.as_ref());
+            let is_own = matches!(name.as_ref(), b"." | b".." | b"lost+found");
+            assert!(node.is_some() || is_own, "a name that was not given");
+            if let Some(node) = node.filter(|node| tree.entries(*node).is_some()) {
+                folders.push((entry.path(), node));
+            }
+        }
+        assert!(expected.is_empty(), "names are lost");
     }
 }
 
@@ -77,7 +104,8 @@ fn meta(bytes: &mut Bytes<'_>) -> Metadata {
         (meta.uid, meta.gid) = (bytes.word(), bytes.word());
     }
     if flags & 2 != 0 {
-        let seconds = i64::from_le_bytes(bytes.array());
+        // The library that reads the disk again knows no others.
+        let seconds = i64::from_le_bytes(bytes.array()).clamp(0, i64::from(i32::MAX));
         meta.mtime = Timestamp { seconds, nanoseconds: bytes.word() % 1_000_000_000 };
     }
     for _ in 0..flags >> 5 {
