@@ -17,6 +17,20 @@ pub trait BlockSink {
     fn zeros(&mut self, len: u64) -> io::Result<()>;
 }
 
+/// A disk in memory, zeros and all.
+impl BlockSink for Vec<u8> {
+    fn data(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn zeros(&mut self, len: u64) -> io::Result<()> {
+        let len = usize::try_from(len).map_err(io::Error::other)?;
+        self.resize(self.len() + len, 0);
+        Ok(())
+    }
+}
+
 /// A plain file; runs of zeros become holes. The caller sets the file's final length.
 #[derive(Debug)]
 pub struct FileSink {

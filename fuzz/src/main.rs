@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 /// Longer than this and a target hangs.
@@ -41,7 +41,7 @@ fn fuzz(target: &Target, time: Duration, random: &mut Random) -> Result<(), Stri
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let seeds = seeds(&root.join("seeds").join(target.name))?;
     let (began, tried) = (Instant::now(), AtomicU64::new(0));
-    let over = AtomicU64::new(0);
+    let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let watch = || watch(target.name, &tried, &over);
         std::thread::Builder::new().spawn_scoped(scope, watch).map_err(|e| e.to_string())?;
@@ -51,7 +51,7 @@ fn fuzz(target: &Target, time: Duration, random: &mut Random) -> Result<(), Stri
             result = attempt(target, &input);
             tried.fetch_add(1, Ordering::Relaxed);
         }
-        over.store(1, Ordering::Relaxed);
+        over.store(true, Ordering::Relaxed);
         result
     })?;
     println!("{:<16} {} inputs in {:.0?}", target.name, tried.into_inner(), began.elapsed());
@@ -59,9 +59,9 @@ fn fuzz(target: &Target, time: Duration, random: &mut Random) -> Result<(), Stri
 }
 
 /// Ends the process where no input is done with for too long; the input is where [`attempt`] put it.
-fn watch(name: &str, tried: &AtomicU64, over: &AtomicU64) {
+fn watch(name: &str, tried: &AtomicU64, over: &AtomicBool) {
     let (mut last, mut since) = (0, Instant::now());
-    while over.load(Ordering::Relaxed) == 0 {
+    while !over.load(Ordering::Relaxed) {
         std::thread::sleep(Duration::from_millis(50));
         let now = tried.load(Ordering::Relaxed);
         if now != last {

@@ -3,10 +3,8 @@
 use crate::Bytes;
 use ext4_view::{Ext4, Ext4Error, PathBuf};
 use smolpack_builder::ext4::{self, Options};
-use smolpack_builder::sink::BlockSink;
 use smolpack_builder::tree::{Kind, Metadata, Node, NodeId, Timestamp, Tree};
 use std::collections::BTreeMap;
-use std::io;
 
 /// The size of the disk, bytes.
 const DISK: u64 = 8 << 20;
@@ -40,10 +38,10 @@ pub(crate) fn run(bytes: &[u8]) {
     }
     let options =
         Options { size: DISK, uuid: [7; 16], hash_seed: [9; 16], label: None, created: Timestamp::default() };
-    let mut disk = Memory(Vec::new());
+    let mut disk = Vec::new();
     if ext4::write(&tree, &options, &mut disk).is_ok() {
-        assert_eq!(disk.0.len() as u64, DISK, "a disk of another size");
-        check(&tree, disk.0);
+        assert_eq!(disk.len() as u64, DISK, "a disk of another size");
+        check(&tree, disk);
     }
 }
 
@@ -116,19 +114,4 @@ fn meta(bytes: &mut Bytes<'_>) -> Metadata {
         meta.xattrs.insert(name, bytes.some(len).to_vec());
     }
     meta
-}
-
-/// A disk in memory.
-struct Memory(Vec<u8>);
-
-impl BlockSink for Memory {
-    fn data(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.0.extend_from_slice(bytes);
-        Ok(())
-    }
-
-    fn zeros(&mut self, len: u64) -> io::Result<()> {
-        self.0.resize(self.0.len() + len as usize, 0);
-        Ok(())
-    }
 }

@@ -6,7 +6,7 @@ use crate::ipc::Channel;
 use crate::kvm::{Host, Stop};
 use crate::machine::{Live, Sources, launch};
 use crate::timings::Timings;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use smolpack_format::Artifact;
 use std::error::Error;
 use std::fs::File;
@@ -94,9 +94,6 @@ fn receive_launch(channel: &Channel) -> Result<Option<(Launch, File, File)>, Fai
 fn main_loop(channel: &Channel, live: Live, sources: &Sources<'_>) -> Result<Over, Failed> {
     loop {
         let ready = wait(channel, &live)?;
-        if live.devices().retry_after().is_some() {
-            live.devices().retry();
-        }
         if ready.devices {
             live.devices().handle_events().map_err(|e| fail(&e, None))?;
         }
@@ -136,9 +133,7 @@ fn wait(channel: &Channel, live: &Live) -> Result<Ready, Failed> {
         PollFd::from_borrowed_fd(devices, PollFlags::IN),
         PollFd::from_borrowed_fd(live.cpus().as_fd(), PollFlags::IN),
     ];
-    let retry = live.devices().retry_after().and_then(|after| Timespec::try_from(after).ok());
-    rustix::io::retry_on_intr(|| poll(&mut fds, retry.as_ref()))
-        .map_err(|e| fail(&std::io::Error::from(e), None))?;
+    rustix::io::retry_on_intr(|| poll(&mut fds, None)).map_err(|e| fail(&std::io::Error::from(e), None))?;
     let [parent, devices, cpus] = fds.map(|fd| !fd.revents().is_empty());
     Ok(Ready { parent, devices, cpus })
 }

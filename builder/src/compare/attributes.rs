@@ -5,6 +5,7 @@
 
 use smolpack_format::Section;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// `EXT4_FEATURE_INCOMPAT_META_BG`: descriptors lie elsewhere.
 const META_BG: u32 = 0x10;
@@ -27,7 +28,7 @@ pub(super) type Attributes = BTreeMap<String, Vec<u8>>;
 
 /// A file system, read inode by inode.
 pub(super) struct Inodes {
-    section: Section,
+    section: Arc<Section>,
     block: u64,
     inode: u64,
     per_group: u32,
@@ -37,7 +38,7 @@ pub(super) struct Inodes {
 
 impl Inodes {
     /// Reads the superblock.
-    pub(super) fn open(section: Section) -> Result<Self, Wrong> {
+    pub(super) fn open(section: Arc<Section>) -> Result<Self, Wrong> {
         let mut superblock = [0; 1024];
         read(&section, &mut superblock, 1024)?;
         let incompat = word(&superblock, 96);

@@ -5,9 +5,11 @@ use serde::Serialize;
 use smolpack_format::{Artifact, FormatError, Section, SectionKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
+use std::sync::Arc;
 
 use super::CompareError;
 use super::attributes::{Attributes, Inodes, ROOT};
+use crate::ext4::{SUPERBLOCK_SIZE, hide_large_xattrs};
 
 /// A path that is not the same on both disks.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -35,32 +37,21 @@ pub enum FileChange {
 
 /// Reads a file system out of a section.
 struct SectionReader {
-    section: Section,
-    /// The superblock without what the library refuses and has nothing to do with: values of attributes in
-    /// inodes of their own (`EXT4_FEATURE_INCOMPAT_EA_INODE`), which no folder names.
-    superblock: [u8; 1024],
+    section: Arc<Section>,
+    /// The superblock without the feature that the library refuses and has nothing to do with.
+    superblock: [u8; SUPERBLOCK_SIZE],
 }
 
 /// Where the superblock lies, bytes.
 const SUPERBLOCK: u64 = 1024;
 
 impl SectionReader {
-    fn new(section: Section) -> Result<Self, FormatError> {
-        let mut superblock = [0; 1024];
+    fn new(section: Arc<Section>) -> Result<Self, FormatError> {
+        let mut superblock = [0; SUPERBLOCK_SIZE];
         section.read_at(&mut superblock, SUPERBLOCK)?;
-        let whole = checksum(&superblock) == superblock[1020..];
-        superblock[97] &= !0x04;
-        if whole {
-            let checksum = checksum(&superblock);
-            superblock[1020..].copy_from_slice(&checksum);
-        }
+        hide_large_xattrs(&mut superblock);
         Ok(Self { section, superblock })
     }
-}
-
-/// `s_checksum`: CRC32C of what lies before it, not inverted at the end.
-fn checksum(superblock: &[u8; 1024]) -> [u8; 4] {
-    (!crc32c::crc32c(&superblock[..1020])).to_le_bytes()
 }
 
 impl Ext4Read for SectionReader {
@@ -71,7 +62,7 @@ impl Ext4Read for SectionReader {
     ) -> Result<(), Box<dyn std::error::Error + Send + Sync + 'static>> {
         self.section.read_at(into, start)?;
         let end = start + into.len() as u64;
-        let (from, to) = (start.max(SUPERBLOCK), end.min(SUPERBLOCK + 1024));
+        let (from, to) = (start.max(SUPERBLOCK), end.min(SUPERBLOCK + SUPERBLOCK_SIZE as u64));
         if from < to {
             let patch = &self.superblock[(from - SUPERBLOCK) as usize..(to - SUPERBLOCK) as usize];
             into[(from - start) as usize..(to - start) as usize].copy_from_slice(patch);
@@ -88,14 +79,15 @@ struct Disk {
 
 impl Disk {
     fn open(artifact: &Artifact, which: &'static str) -> Result<Self, CompareError> {
-        let section =
-            || artifact.section(SectionKind::Disk).map_err(|source| CompareError::Format { which, source });
-        let reader = section()?.map(SectionReader::new).transpose();
-        let reader = reader.map_err(|source| CompareError::Format { which, source })?;
-        let ext4 = reader.map(|reader| Ext4::load(Box::new(reader))).transpose();
+        let unreadable = |source| CompareError::Format { which, source };
+        let Some(section) = artifact.section(SectionKind::Disk).map_err(unreadable)?.map(Arc::new) else {
+            return Ok(Self { which, ext4: None, inodes: None });
+        };
+        let reader = SectionReader::new(Arc::clone(&section)).map_err(unreadable)?;
+        let ext4 = Ext4::load(Box::new(reader));
         let ext4 = ext4.map_err(|e| CompareError::Disk { which, why: e.to_string() })?;
-        let inodes = section()?.map(Inodes::open).transpose();
-        Ok(Self { which, ext4, inodes: inodes.map_err(|why| CompareError::Disk { which, why })? })
+        let inodes = Inodes::open(section).map_err(|why| CompareError::Disk { which, why })?;
+        Ok(Self { which, ext4: Some(ext4), inodes: Some(inodes) })
     }
 
     /// The inodes of what is in a folder.
@@ -209,7 +201,6 @@ fn changes(
     Ok(what)
 }
 
-/// Whether two files of equal length are equal.
 /// The names of attributes that differ.
 fn changed_attributes(one: &Attributes, two: &Attributes) -> Vec<String> {
     let names: BTreeSet<&String> = one.keys().chain(two.keys()).collect();
@@ -217,6 +208,7 @@ fn changed_attributes(one: &Attributes, two: &Attributes) -> Vec<String> {
     differ.map(|name| format!("attribute {name}")).collect()
 }
 
+/// Whether two files of equal length are equal.
 fn same_contents(a: &Disk, b: &Disk, path: &PathBuf) -> Result<bool, CompareError> {
     let (Some(one), Some(two)) = (&a.ext4, &b.ext4) else { return Ok(false) };
     let (mut one, mut two) = (a.has(one.open(path))?, b.has(two.open(path))?);

@@ -21,8 +21,17 @@ pub use error::{EntryProblem, Ext4Error};
 use layout::survey::Survey;
 use layout::{Layout, smallest_size};
 use spec::hash::HashSeed;
-use spec::superblock::LABEL_MAX;
+use spec::superblock::{self, LABEL_MAX};
 use std::collections::BTreeMap;
+
+/// Bytes of a superblock.
+pub(crate) const SUPERBLOCK_SIZE: usize = superblock::SIZE;
+
+/// Takes out of a superblock that values of attributes have inodes of their own: for readers that refuse such
+/// disks and do not look at attributes, whose inodes no folder names.
+pub(crate) fn hide_large_xattrs(bytes: &mut [u8; SUPERBLOCK_SIZE]) {
+    superblock::hide_large_xattrs(bytes);
+}
 
 /// The largest disk, bytes: block numbers in the resize inode's map have 32 bits.
 const SIZE_MAX: u64 = (u32::MAX as u64) * spec::BLOCK_BYTES;

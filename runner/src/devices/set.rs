@@ -2,13 +2,14 @@
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::time::Timespec;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
 use vmm_sys_util::eventfd::EventFd;
 
 use super::block::disk::{Disk, DiskConfig};
@@ -35,6 +36,7 @@ const RNG: u64 = 2;
 /// Epoll tokens: a queue's is its device's number and its own; these are beyond all of those.
 const CONSOLE: u64 = 1 << 32;
 const SOCKETS: u64 = 2 << 32;
+const RETRY: u64 = 3 << 32;
 
 /// What the devices of a machine are made of.
 pub struct DeviceConfig {
@@ -80,6 +82,8 @@ pub struct DeviceSet {
     rng: Mmio<Rng>,
     serial: Serial,
     vmgenid: VmGenId,
+    /// Runs out when a request that found no room is to be tried again.
+    retry: OwnedFd,
     epoll: OwnedFd,
 }
 
@@ -93,8 +97,11 @@ impl std::ops::Deref for DiskGuard<'_> {
     }
 }
 
-/// How long a request that found no room waits before it is tried again.
-const RETRY: Duration = Duration::from_millis(500);
+/// How long a request that found no room waits before it is tried again: half a second, once.
+const RETRY_AFTER: Itimerspec = Itimerspec {
+    it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
+    it_value: Timespec { tv_sec: 0, tv_nsec: 500_000_000 },
+};
 
 impl DeviceSet {
     /// The devices of a machine that is switched on.
@@ -158,7 +165,11 @@ impl DeviceSet {
         }
         add(borrow(serial.dirty()), CONSOLE)?;
         add(vsock.device().epoll_fd(), SOCKETS)?;
-        Ok(Self { block, vsock, rng, serial, vmgenid, epoll })
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let retry = timerfd_create(TimerfdClockId::Monotonic, flags)
+            .map_err(|e| DeviceError::io("making a timer", e))?;
+        add(retry.as_fd(), RETRY)?;
+        Ok(Self { block, vsock, rng, serial, vmgenid, retry, epoll })
     }
 
     /// What every device keeps. Requests made so far are carried out first; the CPUs are paused.
@@ -223,16 +234,6 @@ impl DeviceSet {
         self.epoll.as_fd()
     }
 
-    /// When to [retry](Self::retry), where something waits for the host to mend.
-    pub fn retry_after(&self) -> Option<Duration> {
-        self.block.device().is_stalled().then_some(RETRY)
-    }
-
-    /// Tries again what the host could not do.
-    pub fn retry(&self) {
-        self.block.process(0);
-    }
-
     /// Does what there is to do, without waiting.
     ///
     /// # Errors
@@ -253,11 +254,24 @@ impl DeviceSet {
         match token {
             CONSOLE => self.serial.drain(),
             SOCKETS => self.serve_sockets(),
+            RETRY => {
+                // That it has run out is known.
+                let _ = rustix::io::read(&self.retry, &mut [0; 8]);
+                self.process_block(0);
+            }
             _ => match token >> 8 {
-                BLOCK => self.block.process(queue),
+                BLOCK => self.process_block(queue),
                 VSOCK => self.vsock.process(queue),
                 _ => self.rng.process(queue),
             },
+        }
+    }
+
+    fn process_block(&self, queue: usize) {
+        self.block.process(queue);
+        if self.block.device().is_stalled() {
+            // It cannot fail: the time is a good one.
+            let _ = timerfd_settime(&self.retry, TimerfdTimerFlags::empty(), &RETRY_AFTER);
         }
     }
 

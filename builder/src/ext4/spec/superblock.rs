@@ -60,6 +60,20 @@ pub(in crate::ext4) struct Superblock {
     pub(in crate::ext4) large_xattrs: bool,
 }
 
+/// Takes the feature of values in inodes of their own out of a superblock; one that is damaged stays so.
+pub(in crate::ext4) fn hide_large_xattrs(bytes: &mut [u8; SIZE]) {
+    let whole = checksum(bytes).to_le_bytes() == bytes[SIZE - 4..];
+    bytes[0x61] &= !((INCOMPAT_EA_INODE >> 8) as u8);
+    if whole {
+        let sum = checksum(bytes);
+        bytes.put32(SIZE - 4, sum);
+    }
+}
+
+fn checksum(bytes: &[u8; SIZE]) -> u32 {
+    Checksum::START.over(&bytes[..SIZE - 4]).value()
+}
+
 impl Superblock {
     /// The bytes of the copy in `group`. Copies are not marked clean: whoever needs one must check.
     pub(in crate::ext4) fn encode(&self, group: u32) -> [u8; SIZE] {
@@ -70,8 +84,8 @@ impl Superblock {
         self.put_journal(&mut bytes);
         bytes.put16(0x3A, u16::from(group == 0));
         bytes.put16(0x5A, u16::try_from(group).unwrap_or(u16::MAX));
-        let sum = Checksum::START.over(&bytes[..SIZE - 4]);
-        bytes.put32(SIZE - 4, sum.value());
+        let sum = checksum(&bytes);
+        bytes.put32(SIZE - 4, sum);
         bytes
     }
 

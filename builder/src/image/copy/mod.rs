@@ -209,11 +209,12 @@ fn stat(path: &Path) -> Result<Stat, ImageError> {
 /// The patterns; a file that nobody named may be missing.
 fn read_ignore(root: &Path, named: Option<&str>) -> Result<Ignore, ImageError> {
     let path = root.join(named.unwrap_or(IGNORE_FILE));
-    let bytes = match read_text_file(&path, IGNORE_MAX) {
+    let utf8 = |bytes| String::from_utf8(bytes).map_err(std::io::Error::other);
+    let text = match read_text_file(&path, IGNORE_MAX).and_then(utf8) {
         Err(e) if e.kind() == IoErrorKind::NotFound && named.is_none() => return Ok(Ignore::default()),
         read => read.map_err(|e| ImageError::io(&path, "cannot read", e))?,
     };
-    Ignore::parse(&String::from_utf8_lossy(&bytes)).map_err(|(line, what)| {
+    Ignore::parse(&text).map_err(|(line, what)| {
         ImageError::corrupt(format!("{}, line {line}", path.display()), what)
             .with_hint("patterns are those of a .dockerignore")
     })

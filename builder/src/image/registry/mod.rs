@@ -356,8 +356,8 @@ fn authorities(paths: &[PathBuf]) -> Result<Vec<Certificate>, ImageError> {
     let mut found = Vec::new();
     for path in paths {
         let text = read_text_file(path, AUTHORITIES_MAX)
+            .and_then(|bytes| String::from_utf8(bytes).map_err(std::io::Error::other))
             .map_err(|e| ImageError::io(path, "cannot read the certificates", e))?;
-        let text = String::from_utf8_lossy(&text);
         let before = found.len();
         found.extend(text.split_inclusive(END).filter_map(|part| {
             let data = part.as_bytes()[part.find(BEGIN)?..].to_vec();

@@ -48,12 +48,12 @@ impl Backing {
     /// Verifies the chunks that hold `len` bytes at `at`, where that was not done before.
     fn verify(&self, at: u64, len: u64) -> io::Result<()> {
         let Some(first) = self.section.chunk_index(at) else { return Ok(()) };
-        let chunks = self.section.chunks().iter().zip(&self.verified).enumerate().skip(first);
+        let chunks = self.section.chunks()[first..].iter().take_while(|chunk| chunk.at < at + len);
         let mut buf = Vec::new();
-        for (i, (_, verified)) in chunks.take_while(|(_, (chunk, _))| chunk.at < at + len) {
-            if !verified.load(Ordering::Relaxed) {
+        for i in first..first + chunks.count() {
+            if !self.verified[i].load(Ordering::Relaxed) {
                 self.section.read_chunk(i, &mut buf).map_err(io::Error::other)?;
-                verified.store(true, Ordering::Relaxed);
+                self.verified[i].store(true, Ordering::Relaxed);
             }
         }
         Ok(())
