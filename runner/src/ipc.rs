@@ -61,7 +61,7 @@ impl Channel {
     /// Waits for the next message and the descriptors beside it; `None` when the other end is closed.
     ///
     /// # Errors
-    /// A packet that is no message, or more than there is room for.
+    /// A packet that is no message, or too long; descriptors this process may not have any more (EMFILE).
     pub fn receive<T: DeserializeOwned>(&self) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
         let mut bytes = vec![0; MAX_MESSAGE];
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MAX_FDS))];
@@ -83,8 +83,13 @@ impl Channel {
             })
             .flatten()
             .collect();
-        if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+        if received.flags.contains(ReturnFlags::TRUNC) {
             return Err(invalid("control message cut off"));
+        }
+        // No end sends more descriptors than there is room for, so the system left some out for the limit
+        // of this process (recvmsg(2) has no other word for it).
+        if received.flags.contains(ReturnFlags::CTRUNC) {
+            return Err(Errno::MFILE.into());
         }
         // A packet always has bytes, so none means the end.
         if received.bytes == 0 {

@@ -173,8 +173,10 @@ fn every_limit_that_is_too_low_is_an_error_that_names_it() {
     let machine = scratch().join("limits.smolmachine");
     std::fs::copy(hello(), &machine).unwrap();
     [scratch(), &program, &machine].into_iter().for_each(for_all);
+    // Every number of files about that which is enough: each of the last ones is opened in its own way.
+    let files: Vec<u64> = [4, 6, 8, 10, 12, 14, 16, 18].into_iter().chain(20..=36).chain([64]).collect();
     let sweeps: [(&str, &[u64], &str); 4] = [
-        ("-n", &[4, 6, 8, 10, 12, 16, 20, 24, 28, 32, 40, 64], "open files"),
+        ("-n", &files, "open files"),
         ("-f", &[0, 1, 100, 9000], "bytes in a file"),
         ("-v", &[60_000, 120_000, 180_000, 240_000, 300_000], "bytes of address space"),
         ("-u", &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12], "processes and threads"),
