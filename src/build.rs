@@ -264,8 +264,7 @@ fn registry(args: &BuildArgs) -> Result<RegistryAccess, CliError> {
     let file =
         folder.or_else(|| paths::home().map(|home| home.join(".docker"))).map(|dir| dir.join("config.json"));
     let credentials = match file.map(|file| (read_text_file(&file, LOGINS_MAX), file)) {
-        Some((Ok(bytes), file)) => Credentials::from_docker_config(&bytes, &file.display().to_string())
-            .map_err(|e| CliError::from(BuildError::from(e)))?,
+        Some((Ok(bytes), file)) => Credentials::from_docker_config(&bytes, &file.display().to_string())?,
         _ => Credentials::default(),
     };
     Ok(RegistryAccess {

@@ -2,6 +2,7 @@
 
 use smolpack_builder::smolfile::SmolfileError;
 use smolpack_format::{Class, FormatError, printable, printable_lines};
+use smolpack_registry::{ErrorKind, RegistryError};
 use smolpack_runner::chain::chain;
 use std::io;
 use std::path::Path;
@@ -91,6 +92,17 @@ impl CliError {
     pub fn code(mut self, code: u8) -> Self {
         self.code = code;
         self
+    }
+}
+
+impl From<RegistryError> for CliError {
+    fn from(e: RegistryError) -> Self {
+        let is_bad_input = matches!(e.kind, ErrorKind::BadReference | ErrorKind::Corrupt);
+        let error = if is_bad_input { Self::bad_input(chain(&e)) } else { Self::failed(chain(&e)) };
+        match e.hint {
+            Some(hint) => error.hint(hint),
+            None => error,
+        }
     }
 }
 

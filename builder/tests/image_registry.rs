@@ -18,12 +18,12 @@ const USER: &str = "user";
 const PASSWORD: &str = "pass:word";
 
 fn retry() -> Retry {
-    Retry { attempts: 4, first_delay: Duration::from_millis(5) }
+    Retry { attempts: 4, first_delay: Duration::from_millis(5), ..Retry::default() }
 }
 
 fn login(host: &str, password: &str) -> Credentials {
     let mut credentials = Credentials::default();
-    credentials.insert(host, Login { username: USER.into(), password: password.into() });
+    credentials.insert(host, Login::Password { username: USER.into(), password: password.into() });
     credentials
 }
 

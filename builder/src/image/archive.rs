@@ -10,7 +10,6 @@ use smolpack_format::open_file;
 
 use super::cache::Shelf;
 use super::config::{self, ImageConfig, check_platform};
-use super::digest::Digest;
 use super::error::ImageError;
 use super::layers::{self, Layer, tar_error};
 use super::layout::{Files, is_named, no_match, read_json};
@@ -20,6 +19,7 @@ use super::source::{ROOT_NAMES, not_a_root};
 use super::spool::{self, Compression, Inflate, check_digest, digest_of, sniff};
 use super::tar::{EndMark, Entry, EntryKind, Reader};
 use super::{Context, Parts, layout};
+use smolpack_registry::Digest;
 
 /// Symbolic links followed to a member: docker-save archives share layers by one.
 const MAX_LINKS: usize = 8;

@@ -20,9 +20,9 @@ use std::time::{Duration, SystemTime};
 use rustix::fs::{FlockOperation, flock};
 use tempfile::NamedTempFile;
 
-use super::digest::Digest;
 use super::error::ImageError;
 use super::region::Region;
+use smolpack_registry::Digest;
 
 /// A file in `tmp` that nobody holds and that is older than this was left by a build that died.
 const STALE: Duration = Duration::from_hours(1);

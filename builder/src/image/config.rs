@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::digest::Digest;
 use super::error::{ErrorKind, ImageError};
 use super::manifest::json;
 use super::platform::Platform;
 use crate::tree::Timestamp;
+use smolpack_registry::Digest;
 
 /// What the image says of itself beside its files. All of it may be absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

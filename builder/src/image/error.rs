@@ -83,6 +83,10 @@ impl ImageError {
         self
     }
 
+    pub(super) fn with_source(self, source: Option<io::Error>) -> Self {
+        Self { source, ..self }
+    }
+
     /// The sort of error.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {

@@ -2,7 +2,6 @@
 
 use super::cache::Shelf;
 use super::config::{self, check_platform};
-use super::digest::Digest;
 use super::error::{ErrorKind, ImageError};
 use super::manifest::{Blob, Blobs, Descriptor, resolve};
 use super::merge::{Dialect, MergeError, Merger};
@@ -11,6 +10,7 @@ use super::spool::{Compression, Inflate, check_digest, digest_of, sniff};
 use super::tar::{EndMark, Entry, Reader, TarError};
 use super::{Context, Parts};
 use crate::tree::{Source, Tree};
+use smolpack_registry::Digest;
 
 /// Reads the image that `start` leads to.
 pub(super) fn load(

@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::digest::{Digest, Hasher};
 use super::error::{ErrorKind, ImageError};
 use super::limits::Limits;
 use super::platform::Platform;
 use super::region::Region;
 use super::spool::check_digest;
+use smolpack_registry::{Digest, Hasher};
 
 /// Indexes within indexes.
 const MAX_NESTING: usize = 8;
@@ -34,6 +34,13 @@ pub(super) struct Descriptor {
 impl Descriptor {
     pub(super) fn annotation(&self, key: &str) -> Option<&str> {
         self.annotations.as_ref()?.get(key).map(String::as_str)
+    }
+
+    /// Whether it is a manifest or an index, as its media type says.
+    pub(super) fn is_manifest(&self) -> bool {
+        self.is_index()
+            || self.media_type.contains("image.manifest")
+            || self.media_type.ends_with("distribution.manifest.v2+json")
     }
 
     fn is_index(&self) -> bool {

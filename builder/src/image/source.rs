@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use oci_client::Reference;
+use smolpack_registry::Reference;
 
 use super::error::{ErrorKind, ImageError};
 

@@ -8,11 +8,11 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
 use super::cache::{Cache, Draft};
-use super::digest::{Digest, Hasher};
 use super::error::{ErrorKind, ImageError};
 use super::gzip;
 use super::progress::Reporter;
 use super::region::Region;
+use smolpack_registry::{Digest, Hasher};
 
 /// One buffer between the threads; a few are under way at a time.
 const BUFFER: usize = 1 << 20;

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 
 use super::Image;
 use super::cache::{Cache, Draft, Shelf};
-use super::digest::{Digest, Hasher};
 use super::error::{ImageError, show};
 use super::layers::{merge_error, tar_error};
 use super::limits::Limits;
@@ -17,6 +16,7 @@ use super::merge::{Dialect, Merger};
 use super::region::Region;
 use super::tar::{EndMark, Entry, EntryKind, Reader};
 use crate::tree::{Source, Timestamp};
+use smolpack_registry::{Digest, Hasher};
 
 /// The part of the cache that belongs to set-up commands.
 #[derive(Clone, Debug)]

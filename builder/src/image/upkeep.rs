@@ -8,9 +8,9 @@ use std::time::SystemTime;
 use rustix::fs::{FlockOperation, flock};
 
 use super::cache::Shelf;
-use super::digest::{Digest, Hasher};
 use super::error::ImageError;
 use super::steps::read_record;
+use smolpack_registry::{Digest, Hasher};
 
 /// A file of the cache.
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::modules::Module;
-use crate::image::hex;
+use smolpack_registry::hex;
 
 /// A kernel's description, as `kernel.json` keeps it and `kernel list --json` prints it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

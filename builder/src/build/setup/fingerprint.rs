@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use crate::image::hex;
 use crate::tree::{Extent, Kind, NodeId, Tree};
+use smolpack_registry::hex;
 
 /// Digests names, owners, modes, times, attributes and links of all files, and what is in those of a layer
 /// above `known`: of all, where that is `None`.

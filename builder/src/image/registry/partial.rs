@@ -6,12 +6,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bytes::Bytes;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+use smolpack_registry::{Digest, Hasher, RegistryError, Sink};
 
 use super::super::cache::{Cache, Shelf};
-use super::super::digest::{Digest, Hasher};
 use super::super::error::ImageError;
+use super::super::progress::Reporter;
 
 /// How often to look whether another build is done with the same blob.
 const POLL: Duration = Duration::from_millis(100);
@@ -22,7 +24,7 @@ pub(super) struct Partial {
     path: PathBuf,
     digest: Digest,
     hasher: Hasher,
-    pub(super) len: u64,
+    len: u64,
 }
 
 impl Partial {
@@ -54,26 +56,40 @@ impl Partial {
         }
     }
 
-    pub(super) fn append(&mut self, bytes: &[u8]) -> Result<(), ImageError> {
-        self.file.write_all(bytes).map_err(|e| ImageError::io(&self.path, "cannot write to the cache", e))?;
+    /// How much has come.
+    pub(super) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Puts the whole blob there, whatever has come. The caller has verified it.
+    pub(super) fn fill(&mut self, bytes: &[u8]) -> Result<(), ImageError> {
+        self.restart()?;
+        Ok(self.append(bytes)?)
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> Result<(), RegistryError> {
+        self.file
+            .write_all(bytes)
+            .map_err(|e| RegistryError::io(&self.path, "cannot write to the cache", e))?;
         self.hasher.update(bytes);
         self.len += bytes.len() as u64;
         Ok(())
     }
 
-    /// Forgets what has come.
-    pub(super) fn restart(&mut self) -> Result<(), ImageError> {
+    fn restart(&mut self) -> Result<(), RegistryError> {
         self.hasher = Hasher::like(&self.digest);
         self.len = 0;
         let rewind = || {
             self.file.set_len(0)?;
             (&self.file).seek(SeekFrom::Start(0))
         };
-        rewind().map(drop).map_err(|e| ImageError::io(&self.path, "cannot start a download again", e))
+        let done = rewind().map(drop);
+        done.map_err(|e| RegistryError::io(&self.path, "cannot start a download again", e))
     }
 
-    pub(super) fn is_verified(&self) -> bool {
-        self.hasher.clone().finish() == self.digest
+    /// The same, telling of what comes.
+    pub(super) fn followed<'f>(self, reporter: &'f Reporter<'f>) -> Followed<'f> {
+        Followed { partial: self, reporter }
     }
 
     /// Keeps the blob. The caller has verified it.
@@ -84,6 +100,31 @@ impl Partial {
     /// Removes what cannot be used.
     pub(super) fn discard(self) {
         let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// A partial blob whose progress is told.
+pub(super) struct Followed<'f> {
+    pub(super) partial: Partial,
+    reporter: &'f Reporter<'f>,
+}
+
+impl Sink for Followed<'_> {
+    fn position(&self) -> u64 {
+        self.partial.len
+    }
+
+    async fn take(&mut self, bytes: Bytes) -> Result<(), RegistryError> {
+        self.reporter.advance(bytes.len() as u64);
+        self.partial.append(&bytes)
+    }
+
+    fn restart(&mut self) -> Result<(), RegistryError> {
+        self.partial.restart()
+    }
+
+    fn is_whole(&self) -> bool {
+        self.partial.hasher.clone().finish() == self.partial.digest
     }
 }
 

@@ -38,7 +38,13 @@ impl Digest {
     /// The SHA-256 of `bytes`.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
-        let mut hasher = Hasher::sha256();
+        Self::like(None, bytes)
+    }
+
+    /// The digest of `bytes` by the algorithm of another one, SHA-256 where there is none.
+    #[must_use]
+    pub fn like(other: Option<&Self>, bytes: &[u8]) -> Self {
+        let mut hasher = other.map_or_else(Hasher::sha256, Hasher::like);
         hasher.update(bytes);
         hasher.finish()
     }
@@ -62,7 +68,8 @@ impl Digest {
     }
 
     /// The first digits, for messages.
-    pub(super) fn short(&self) -> &str {
+    #[must_use]
+    pub fn short(&self) -> &str {
         self.0.get(..19).unwrap_or(&self.0)
     }
 }
@@ -89,32 +96,40 @@ impl fmt::Display for Digest {
 
 /// Takes bytes and gives their digest.
 #[derive(Clone, Debug)]
-pub(super) enum Hasher {
+pub enum Hasher {
+    /// Of SHA-256.
     Sha256(Sha256),
+    /// Of SHA-512.
     Sha512(Box<Sha512>),
 }
 
 impl Hasher {
-    pub(super) fn sha256() -> Self {
+    /// A hasher of SHA-256.
+    #[must_use]
+    pub fn sha256() -> Self {
         Self::Sha256(Sha256::new())
     }
 
     /// A hasher whose result can be compared with `digest`.
-    pub(super) fn like(digest: &Digest) -> Self {
+    #[must_use]
+    pub fn like(digest: &Digest) -> Self {
         match digest.algorithm() {
             "sha512" => Self::Sha512(Box::default()),
             _ => Self::sha256(),
         }
     }
 
-    pub(super) fn update(&mut self, bytes: &[u8]) {
+    /// Takes the next bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
         match self {
             Self::Sha256(hasher) => hasher.update(bytes),
             Self::Sha512(hasher) => hasher.update(bytes),
         }
     }
 
-    pub(super) fn finish(self) -> Digest {
+    /// The digest of all that came.
+    #[must_use]
+    pub fn finish(self) -> Digest {
         match self {
             Self::Sha256(hasher) => Digest(format!("sha256:{}", hex(&hasher.finalize()))),
             Self::Sha512(hasher) => Digest(format!("sha512:{}", hex(&hasher.finalize()))),
@@ -123,7 +138,8 @@ impl Hasher {
 }
 
 /// Lower-case hexadecimal.
-pub(crate) fn hex(bytes: &[u8]) -> String {
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
     use fmt::Write as _;
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
         // Writing to a string cannot fail.
