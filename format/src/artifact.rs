@@ -132,6 +132,10 @@ impl Artifact {
         &self.header
     }
 
+    pub(crate) fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
     pub(crate) fn pieces(&self) -> &[Piece] {
         &self.pieces
     }
@@ -272,7 +276,7 @@ fn load(file: &File, base: u64, header: &Header, part: Part) -> Result<Vec<u8>, 
     Ok(bytes)
 }
 
-fn decode_index(bytes: &[u8], at: u64) -> Result<Vec<Entry>, FormatError> {
+pub(crate) fn decode_index(bytes: &[u8], at: u64) -> Result<Vec<Entry>, FormatError> {
     if !(bytes.len() as u64).is_multiple_of(ENTRY_LEN) {
         let what = format!("{} bytes are no multiple of an entry's 128", bytes.len());
         return Err(FormatError::new(Code::Misaligned, Part::Index, at, what));

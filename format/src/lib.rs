@@ -17,6 +17,7 @@ mod artifact;
 mod canonical;
 mod digest;
 mod error;
+mod frame;
 pub mod fuzz;
 mod io_util;
 mod kind;

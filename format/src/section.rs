@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::fs::File;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::io_util::{read_exact, read_vec};
@@ -21,6 +22,18 @@ pub struct Chunk {
     pub data: ChunkData,
     /// SHA-256 of its logical bytes; [`Digest::NONE`] for zero and parent chunks.
     pub digest: Digest,
+}
+
+impl Chunk {
+    /// Where its bytes lie in the file; `None` where it has none there.
+    #[must_use]
+    pub fn stored(&self) -> Option<Range<u64>> {
+        match self.data {
+            ChunkData::Raw { offset } => Some(offset..offset + self.len),
+            ChunkData::Zstd { offset, stored } => Some(offset..offset + stored),
+            ChunkData::Zero | ChunkData::Parent => None,
+        }
+    }
 }
 
 /// How a chunk is stored. Offsets are absolute in the file.
@@ -152,9 +165,30 @@ impl Section {
             ChunkData::Zero => buf.fill(0),
             ChunkData::Parent => return Err(self.needs_parent(chunk)),
             ChunkData::Raw { offset } => read_exact(&self.file, buf, offset, self.part())?,
-            ChunkData::Zstd { offset, stored } => self.decode(chunk, offset, stored, buf)?,
+            ChunkData::Zstd { offset, stored } => {
+                let frame = read_vec(&self.file, offset, stored, self.part())?;
+                self.decode(chunk, offset, &frame, buf)?;
+            }
         }
         self.check_digest(chunk, buf)
+    }
+
+    /// Verifies bytes that are to be stored for the chunk at a position of `chunks`.
+    ///
+    /// # Errors
+    /// `Usage` where the chunk has no stored bytes, or not so many; `Decompress`, `ChunkDigest`.
+    pub fn check_stored(&self, position: usize, bytes: &[u8]) -> Result<(), FormatError> {
+        let chunk = self.chunks.get(position).filter(|chunk| {
+            chunk.stored().is_some_and(|place| place.end - place.start == bytes.len() as u64)
+        });
+        let Some(chunk) = chunk else {
+            let what = format!("chunk {position} is not stored in {} bytes", bytes.len());
+            return Err(FormatError::usage(self.part(), what));
+        };
+        let ChunkData::Zstd { offset, .. } = chunk.data else { return self.check_digest(chunk, bytes) };
+        let mut decoded = vec![0; chunk.len as usize];
+        self.decode(chunk, offset, bytes, &mut decoded)?;
+        self.check_digest(chunk, &decoded)
     }
 
     fn read_within(&self, i: usize, within: u64, buf: &mut [u8], verified: bool) -> Result<(), FormatError> {
@@ -190,15 +224,15 @@ impl Section {
 
     /// Decodes one frame. The output is bounded by `buf`, the chunk's length; the frame must be one,
     /// take up all that is stored, and give all of it.
-    fn decode(&self, chunk: &Chunk, offset: u64, stored: u64, buf: &mut [u8]) -> Result<(), FormatError> {
-        let frame = read_vec(&self.file, offset, stored, self.part())?;
+    fn decode(&self, chunk: &Chunk, offset: u64, frame: &[u8], buf: &mut [u8]) -> Result<(), FormatError> {
+        let stored = frame.len();
         let bad = |what: String| FormatError::new(Code::Decompress, self.part(), offset, what);
-        let size = zstd::zstd_safe::find_frame_compressed_size(&frame)
+        let size = zstd::zstd_safe::find_frame_compressed_size(frame)
             .map_err(|code| bad(zstd::zstd_safe::get_error_name(code).to_owned()))?;
-        if size as u64 != stored {
+        if size != stored {
             return Err(bad(format!("the zstd frame has {size} bytes, its chunk stores {stored}")));
         }
-        let len = zstd::bulk::decompress_to_buffer(&frame, buf)
+        let len = zstd::bulk::decompress_to_buffer(frame, buf)
             .map_err(|e| bad(format!("does not decode to {} bytes: {e}", chunk.len)))?;
         if len as u64 != chunk.len {
             return Err(bad(format!("decodes to {len} bytes, not {}", chunk.len)));
@@ -207,10 +241,7 @@ impl Section {
     }
 
     fn check_digest(&self, chunk: &Chunk, bytes: &[u8]) -> Result<(), FormatError> {
-        let offset = match chunk.data {
-            ChunkData::Raw { offset } | ChunkData::Zstd { offset, .. } => offset,
-            ChunkData::Zero | ChunkData::Parent => return Ok(()),
-        };
+        let Some(Range { start: offset, .. }) = chunk.stored() else { return Ok(()) };
         if Digest::of(bytes) == chunk.digest {
             return Ok(());
         }

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::io_util::read_vec;
-use crate::section::{Chunk, ChunkData};
+use crate::section::ChunkData;
 use crate::{Artifact, Code, Digest, FormatError, Part, Section};
 
 /// What was verified.
@@ -104,11 +104,11 @@ struct Data<'a> {
 impl Data<'_> {
     fn verify(&mut self, progress: &mut dyn FnMut(u64)) -> Result<(), FormatError> {
         for (i, chunk) in self.section.chunks().iter().enumerate() {
-            if let Some((offset, end)) = stored(chunk) {
-                self.pad(offset)?;
+            if let Some(place) = chunk.stored() {
+                self.pad(place.start)?;
                 self.section.read_chunk(i, &mut self.buf)?;
-                self.end = end;
-                progress(end);
+                self.end = place.end;
+                progress(place.end);
             }
         }
         let base = self.artifact.base();
@@ -117,14 +117,5 @@ impl Data<'_> {
 
     fn pad(&self, to: u64) -> Result<(), FormatError> {
         check_zero(self.artifact, self.end, to, Part::Section(self.section.kind()))
-    }
-}
-
-/// The first byte of a stored chunk and the one after its last.
-fn stored(chunk: &Chunk) -> Option<(u64, u64)> {
-    match chunk.data {
-        ChunkData::Raw { offset } => Some((offset, offset + chunk.len)),
-        ChunkData::Zstd { offset, stored } => Some((offset, offset + stored)),
-        ChunkData::Zero | ChunkData::Parent => None,
     }
 }
